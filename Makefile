@@ -1,0 +1,58 @@
+# `make run` starts a bus, `make test` checks everything; both set themselves up.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint fix bench clean
+
+help:
+	@echo "make run    start a bus in the foreground (ARGS=\"--loop trio\" …)"
+	@echo "make test   format, lint, types and all tests (ARGS=\"-k words\" …)"
+	@echo "make bench  measure speed and memory beside the bare relay and NATS (ARGS=--quick)"
+	@echo "make lint   format, lint and types only;  make fix  mend what can be mended"
+	@echo "make clean  remove what these commands made"
+
+run: $(VENV)/run.ok
+	@exec $(BIN)/busd serve $(ARGS)
+
+test: lint
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/test.ok
+	$(BIN)/ruff format --check --quiet . || { echo "run: make fix"; exit 1; }
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+
+fix: $(VENV)/test.ok
+	$(BIN)/ruff format --quiet .
+	$(BIN)/ruff check --quiet --fix .
+
+bench: $(VENV)/test.ok
+	$(BIN)/python -m bench $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/results
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "busd needs Python 3.11 or newer; say which: make PYTHON=python3.12 …"; exit 1; }
+	@echo "setting up $(VENV) …"
+	@$(PYTHON) -m venv $(VENV) 2>$(VENV).log || \
+		{ rm -rf $(VENV); [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+		  apt-get update -qq && apt-get install -y -qq python3-venv && $(PYTHON) -m venv $(VENV); } || \
+		{ cat $(VENV).log; echo "install your system's python3-venv package first"; exit 1; }
+	@rm -f $(VENV).log
+
+$(VENV)/run.ok: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing busd …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/test.ok: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing busd and what its tests need …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,bench]'
+	@touch $@ $(VENV)/run.ok

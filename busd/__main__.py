@@ -1,0 +1,5 @@
+"""`python -m busd` is `busd`."""
+
+from busd.ops.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""Addresses, peers, routes and acks; nothing in here knows message types."""

@@ -1,0 +1,43 @@
+"""Addresses name peers, patterns match addresses."""
+
+from __future__ import annotations
+
+import re
+
+from busd.errors import MalformedAddress, MalformedPattern
+
+MAX_CHARACTERS = 255
+
+
+def check_address(text: str) -> None:
+    """Raise MalformedAddress unless `text` can name a peer."""
+    if problem := _problem(text):
+        raise MalformedAddress(f"malformed address: {problem}", address=text[:MAX_CHARACTERS])
+    if "*" in text or "?" in text:
+        raise MalformedAddress(
+            f"malformed address {text!r}: * and ? belong to patterns", address=text
+        )
+
+
+def check_pattern(text: str) -> None:
+    """Raise MalformedPattern unless `text` can match addresses."""
+    if problem := _problem(text):
+        raise MalformedPattern(f"malformed pattern: {problem}", pattern=text[:MAX_CHARACTERS])
+
+
+def _problem(text: str) -> str:
+    if not text:
+        return "it is empty"
+    if len(text) > MAX_CHARACTERS:
+        return f"it has more than {MAX_CHARACTERS} characters"
+    if not text.isprintable() or " " in text:
+        return f"{text!r} has spaces or unprintable characters"
+    return ""
+
+
+def compile_glob(pattern: str) -> re.Pattern[str]:
+    """Give the expression that matches what the glob does: `*` any run, `?` any one character."""
+    # Runs of * are one *, or matching would take exponential time.
+    parts = re.split(r"(\*+|\?)", pattern)
+    wild = {"*": ".*", "?": "."}
+    return re.compile("".join(wild.get(part[:1], re.escape(part)) for part in parts if part), re.S)

@@ -1,0 +1,116 @@
+"""A delivery: one accepted message on its way to everyone it is addressed to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from busd.bus.message import NOTHING, Ack, Receipt
+from busd.rpc.endpoint import Asker
+from busd.rpc.envelope import RequestId, encode, read_error
+
+if TYPE_CHECKING:
+    from busd.bus.peer import Peer
+
+
+class DeliveryLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long and how much a delivery may wait."""
+
+    ack_seconds: float = 60.0
+    max_unanswered: int = 1_024  # per peer
+    max_ack_bytes: int = 1024 * 1024  # of all payloads in one answer
+    max_held_bytes: int = 64 * 1024 * 1024  # of all ack payloads waiting for slower peers
+
+
+class HeldBytes:
+    """Counts the ack payloads that wait for the other acks of their delivery."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+class Delivery:
+    """The acks of one message, answered when the last one is in."""
+
+    __slots__ = ("asker", "call_id", "deadline", "message_id", "request_id")
+
+    def __init__(
+        self,
+        call_id: int,
+        message_id: str,
+        asker: Asker,
+        request_id: RequestId,
+        deadline: float,
+    ) -> None:
+        self.call_id = call_id
+        self.message_id = message_id
+        self.asker = asker
+        self.request_id = request_id
+        self.deadline = deadline
+
+    def settle(self, peer: Peer, ack: Ack) -> None:
+        """Take the one ack of the one peer."""
+        ack.client_id = peer.name
+        self.asker.answer(self.request_id, Receipt(True, self.message_id, [ack]))
+
+    def refuse(self, peer: Peer, error: Raw | UnsetType) -> None:
+        """Take an error reply, or one that makes no sense, as a failed ack."""
+        self.settle(peer, _failed_by(error))
+
+    def settle_failed(self, peer: Peer, reason: str, retry_seconds: float | None = None) -> None:
+        """Put a failed ack in place of one that will not come."""
+        ack = Ack(False, reason)
+        if retry_seconds is not None:
+            ack.should_retry, ack.retry_seconds = True, retry_seconds
+        self.settle(peer, ack)
+
+
+class FanOut(Delivery):
+    """A delivery to several peers: gathers their acks within a budget of bytes."""
+
+    __slots__ = ("acks", "held", "held_bytes", "limits", "missing")
+
+    def gather(self, missing: int, held: HeldBytes, limits: DeliveryLimits) -> None:
+        """Wait for this many acks."""
+        self.acks: list[Ack] = []
+        self.missing = missing
+        self.held = held
+        self.held_bytes = 0
+        self.limits = limits
+
+    def settle(self, peer: Peer, ack: Ack) -> None:
+        ack.client_id = peer.name
+        if ack.payload is not NOTHING:
+            self._hold(ack)
+        self.acks.append(ack)
+        self.missing -= 1
+        if not self.missing:
+            self.held.count -= self.held_bytes
+            self.asker.answer(self.request_id, Receipt(True, self.message_id, self.acks))
+
+    def _hold(self, ack: Ack) -> None:
+        """Keep the payload only within the limits: a slow peer must not pile up the others'."""
+        size = memoryview(ack.payload).nbytes
+        limits = self.limits
+        if (
+            self.held_bytes + size > limits.max_ack_bytes
+            or self.held.count + size > limits.max_held_bytes
+        ):
+            ack.payload = NOTHING
+            ack.message = "payload left out: the acks together are too large"
+            return
+        # A copy of the payload's own bytes lets go of the frame it came in.
+        ack.payload = ack.payload.copy()
+        self.held_bytes += size
+        self.held.count += size
+
+
+def _failed_by(error: Raw | UnsetType) -> Ack:
+    if error is UNSET:
+        return Ack(False, "malformed answer: not the result of a processMessage")
+    body = read_error(error)
+    return Ack(False, body.message, Raw(encode({"error": body})))

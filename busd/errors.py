@@ -1,0 +1,137 @@
+"""What can go wrong, sorted by who is at fault; every layer may import this file."""
+
+from __future__ import annotations
+
+
+class BusdError(Exception):
+    """Anything busd raises on purpose."""
+
+
+class ConfigError(BusdError):
+    """The operator asked for something that cannot be: one line, exit 78."""
+
+
+class ProtocolViolation(BusdError):
+    """The peer broke the framing beyond recovery: its connection is closed.
+
+    `close_code` is what a WebSocket says on closing; lines have no such word.
+    """
+
+    def __init__(self, reason: str, *, rule: str, close_code: int = 1002) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.rule = rule
+        self.close_code = close_code
+
+
+class RequestError(BusdError):
+    """The peer asked for something it may not have: an error reply, the connection lives on.
+
+    `data` says in machine-readable form which rule or limit it was.
+    """
+
+    code = -32603
+    rule = "internal"
+
+    def __init__(self, message: str, **data: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.data: dict[str, object] = {"rule": self.rule, **data}
+
+
+class ParseError(RequestError):
+    code = -32700
+    rule = "json"
+
+
+class InvalidRequest(RequestError):
+    code = -32600
+    rule = "json-rpc"
+
+
+class MethodNotFound(RequestError):
+    code = -32601
+    rule = "method"
+
+
+class InvalidParams(RequestError):
+    code = -32602
+    rule = "params"
+
+
+class MalformedAddress(InvalidParams):
+    rule = "address"
+
+
+class MalformedPattern(InvalidParams):
+    rule = "pattern"
+
+
+class SenderRefused(InvalidParams):
+    rule = "policy.strict.from"
+
+
+class NotInitialized(RequestError):
+    code = -32001
+    rule = "initialize.first"
+
+
+class AlreadyInitialized(RequestError):
+    code = -32001
+    rule = "initialize.once"
+
+
+class NotSubscribed(RequestError):
+    code = -32003
+    rule = "subscription"
+
+
+class Busy(RequestError):
+    code = -32004
+    rule = "busy"
+
+
+class InternalError(RequestError):
+    """Our own fault: the traceback is in our log, the peer learns only that it was us."""
+
+    code = -32603
+    rule = "internal"
+
+
+class BusUnreachable(BusdError):
+    """Nobody answers at the address of the bus; nothing was sent."""
+
+
+class ConnectionLost(BusdError):
+    """The line broke while an answer was awaited.
+
+    `maybe_delivered` is False only when not one byte of the request had left this process.
+    """
+
+    def __init__(self, what: str, *, maybe_delivered: bool) -> None:
+        fate = "may have been delivered" if maybe_delivered else "was not sent"
+        super().__init__(f"connection to the bus lost: {what} {fate}")
+        self.maybe_delivered = maybe_delivered
+
+
+class NoAnswer(BusdError):
+    """The bus did not answer in time; the request may have been carried out."""
+
+
+class CallRefused(BusdError):
+    """The bus answered a call with an error."""
+
+    def __init__(self, code: int, message: str, data: object = None) -> None:
+        super().__init__(f"{message} ({code})")
+        self.code = code
+        self.message = message
+        self.data = data
+
+
+class Refuse(BusdError):
+    """Raised by a handler to decline a message: a failed ack that says why."""
+
+    def __init__(self, reason: str, *, retry_seconds: float | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.retry_seconds = retry_seconds

@@ -1,0 +1,1 @@
+"""Settings, logs, the command line; puts things together, knows nothing of routing."""

@@ -1,0 +1,39 @@
+"""Logs: facts on stderr, coloured on a terminal, JSON elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Any
+
+import msgspec
+import structlog
+
+
+def set_up_logs(level: str) -> None:
+    """Send every log line of this process to stderr, from `level` upwards."""
+    is_terminal = sys.stderr.isatty()
+    renderer: Any = (
+        structlog.dev.ConsoleRenderer(colors="NO_COLOR" not in os.environ)
+        if is_terminal
+        else structlog.processors.JSONRenderer(serializer=_encode_line)
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *([] if is_terminal else [structlog.processors.format_exc_info]),
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr)
+        if is_terminal
+        else structlog.BytesLoggerFactory(sys.stderr.buffer),
+        cache_logger_on_first_use=True,
+    )
+
+
+def _encode_line(line: Any, **_: Any) -> bytes:
+    return msgspec.json.encode(line, enc_hook=repr)

@@ -1,0 +1,205 @@
+"""An endpoint: one JSON-RPC conversation over one connection, both sides asking and answering."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+from msgspec.json import Decoder
+
+from busd.errors import InvalidRequest, ParseError, ProtocolViolation, RequestError
+from busd.rpc.envelope import (
+    Envelope,
+    LooseEnvelope,
+    RequestId,
+    Result,
+    decode_elements,
+    decode_loose,
+    encode,
+    encode_failure,
+)
+from busd.wire.connection import Connection
+
+P = TypeVar("P")
+R = TypeVar("R")
+_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+class Asker(Protocol):
+    """Whoever waits for the answer to a request: an endpoint, or a batch."""
+
+    def answer(self, request_id: RequestId, result: Any, /) -> None: ...
+    def fail(self, request_id: RequestId, fault: RequestError, /) -> None: ...
+    def belongs_to(self, endpoint: Any, /) -> bool: ...
+
+
+class Waiting(Protocol):
+    """What waits for the reply to a call of ours."""
+
+    def settle(self, endpoint: Any, result: Any, /) -> None: ...
+    def refuse(self, endpoint: Any, error: Raw | UnsetType, /) -> None: ...
+
+
+class Endpoint(Generic[P, R]):
+    """Decodes what a connection receives and takes it to the method or the call it is meant for.
+
+    A subclass names its one hot method, gives the decoder of whole frames (params are P, results
+    are R), and says what to do with everything else.
+    """
+
+    __slots__ = ("calls", "connection")
+
+    hot_method: ClassVar[str]
+    decoder: ClassVar[Decoder[Envelope[Any, Any]]]
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.calls: dict[int, Any] = {}  # call id -> Waiting; Any keeps the hot path free of casts
+
+    # What a subclass says
+
+    def on_hot(self, params: P, asker: Asker, request_id: RequestId) -> None:
+        """Take a well-formed request of the hot method."""
+        raise NotImplementedError
+
+    def on_request(self, envelope: LooseEnvelope, asker: Asker) -> None:
+        """Take any other request."""
+        raise NotImplementedError
+
+    def read_result(self, raw: Raw) -> R:
+        """Read a result that is not quite as expected; raises msgspec's errors if it is not one."""
+        raise NotImplementedError
+
+    # From the wire
+
+    def receive(self, frame: bytes, asker: Asker | None = None) -> None:
+        """Take one frame to where it belongs; its answer goes to `asker`, by default to us."""
+        try:
+            if not frame.isascii():
+                frame.decode()  # payloads are carried undecoded: nobody else would notice
+            envelope = self.decoder.decode(frame)
+        except _UNDECODABLE:
+            self._receive_odd(frame, asker)
+            return
+        if envelope.method is None:
+            if envelope.result is not UNSET:
+                call = self.calls.pop(envelope.id, None)  # type: ignore[arg-type]
+                if call is not None:  # else too late, twice, or never asked for
+                    call.settle(self, envelope.result)
+                return
+        elif (
+            envelope.method == self.hot_method
+            and envelope.params is not UNSET
+            and envelope.jsonrpc == "2.0"
+        ):
+            try:
+                self.on_hot(envelope.params, asker or self, envelope.id)
+            except RequestError as fault:
+                (asker or self).fail(envelope.id, fault)
+            return
+        self._receive_odd(frame, asker)
+
+    def _receive_odd(self, frame: bytes, asker: Asker | None) -> None:
+        """Take a frame that is not one of the frequent ones."""
+        try:
+            if not frame.isascii():
+                frame.decode()
+            if asker is None and frame.lstrip()[:1] == b"[":
+                self._receive_batch(decode_elements(frame))
+                return
+            envelope = decode_loose(frame)
+        except _UNDECODABLE as problem:
+            if frame.strip():
+                (asker or self).fail(None, _why_undecodable(problem))
+            return
+        if envelope.is_reply:
+            self._receive_odd_reply(envelope)
+        else:
+            self.on_request(envelope, asker or self)
+
+    def _receive_batch(self, elements: list[Raw]) -> None:
+        if not elements:
+            self.fail(None, InvalidRequest("Invalid request", detail="an empty batch"))
+            return
+        frames = [bytes(element) for element in elements]
+        batch = Batch(self, sum(map(_wants_answer, frames)))
+        for frame in frames:
+            self.receive(frame, batch)
+
+    def _receive_odd_reply(self, envelope: LooseEnvelope) -> None:
+        """Take a reply that is an error, or whose result is not quite what was expected."""
+        call = self.calls.pop(envelope.id, None) if isinstance(envelope.id, int) else None
+        if call is None:
+            return
+        if envelope.result is UNSET:
+            call.refuse(self, envelope.error)
+            return
+        try:
+            result = self.read_result(envelope.result)
+        except _UNDECODABLE:
+            call.refuse(self, UNSET)
+        else:
+            call.settle(self, result)
+
+    def on_violation(self, violation: ProtocolViolation) -> None:
+        """Tell a peer that broke the framing why, and close."""
+        if violation.rule not in ("goodbye", "handshake"):
+            self.fail(None, InvalidRequest(violation.reason, rule=violation.rule))
+        self.connection.close(violation.close_code, violation.reason)
+
+    # To the wire
+
+    def answer(self, request_id: RequestId, result: Any) -> None:
+        if request_id is not UNSET:
+            self.connection.send(encode(Result(request_id, result)))
+
+    def fail(self, request_id: RequestId, fault: RequestError) -> None:
+        if request_id is not UNSET:
+            self.connection.send(encode_failure(request_id, fault))
+
+    def belongs_to(self, endpoint: Any) -> bool:
+        return endpoint is self
+
+
+class Batch:
+    """Gathers the answers to a batch and sends them as one array when the last one is in."""
+
+    def __init__(self, endpoint: Endpoint[Any, Any], expected: int) -> None:
+        self._endpoint = endpoint
+        self._expected = expected
+        self._answers: list[bytes] = []
+
+    def answer(self, request_id: RequestId, result: Any) -> None:
+        if request_id is not UNSET:
+            self._add(encode(Result(request_id, result)))
+
+    def fail(self, request_id: RequestId, fault: RequestError) -> None:
+        if request_id is not UNSET:
+            self._add(encode_failure(request_id, fault))
+
+    def belongs_to(self, endpoint: Any) -> bool:
+        return endpoint is self._endpoint
+
+    def _add(self, answer: bytes) -> None:
+        self._answers.append(answer)
+        if len(self._answers) == self._expected:
+            self._endpoint.connection.send(b"[" + b",".join(self._answers) + b"]")
+
+
+def _wants_answer(frame: bytes) -> bool:
+    try:
+        return decode_loose(frame).wants_answer
+    except _UNDECODABLE:
+        return True  # it will be told so
+
+
+def _why_undecodable(problem: Exception) -> RequestError:
+    """Tell bytes that are no JSON from JSON that is no request."""
+    if isinstance(problem, msgspec.ValidationError):
+        return InvalidRequest("Invalid request", detail=str(problem))
+    if isinstance(problem, UnicodeDecodeError):
+        return ParseError("Parse error", detail=f"not UTF-8 (byte {problem.start})")
+    if isinstance(problem, RecursionError):
+        return ParseError("Parse error", detail="nested too deeply")
+    return ParseError("Parse error", detail=str(problem))

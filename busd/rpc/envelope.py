@@ -1,0 +1,110 @@
+"""The shapes of JSON-RPC 2.0, decoded once and encoded once."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from busd.errors import RequestError
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+# What names a request. UNSET: a notification, nobody waits for an answer.
+RequestId = int | float | str | UnsetType | None
+
+
+class Envelope(msgspec.Struct, Generic[P, R]):
+    """Whatever arrives, request or reply, in the one shape that is expected most often.
+
+    One merged struct is decoded in 0.5 µs; finding out first which kind it is would cost a second
+    pass. Whatever does not fit goes the slow way (`LooseEnvelope`).
+    """
+
+    id: int | str | UnsetType | None = UNSET
+    jsonrpc: str = ""
+    method: str | None = None
+    params: P | UnsetType = UNSET
+    result: R | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+class LooseEnvelope(msgspec.Struct):
+    """The same with everything optional and the bodies untouched."""
+
+    id: RequestId = UNSET
+    jsonrpc: Any = None  # any JSON value may stand here; the validator judges it
+    method: Any = None
+    params: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+    @property
+    def is_request(self) -> bool:
+        """True for what the specification calls a valid request (or notification)."""
+        has_body = self.params is UNSET or bytes(self.params)[:1] in (b"{", b"[")
+        return self.jsonrpc == "2.0" and isinstance(self.method, str) and has_body
+
+    @property
+    def wants_answer(self) -> bool:
+        return not (self.is_reply or (self.id is UNSET and self.is_request))
+
+    @property
+    def is_reply(self) -> bool:
+        return self.method is None and not (self.result is UNSET and self.error is UNSET)
+
+
+class Call(msgspec.Struct, tag_field="jsonrpc", tag="2.0"):
+    """A request of ours; params last, so that the end of the frame is the end of the params."""
+
+    id: int
+    method: str
+    params: Any  # any struct
+
+
+class Notification(msgspec.Struct, tag_field="jsonrpc", tag="2.0"):
+    method: str
+    params: Any  # any struct
+
+
+class Result(msgspec.Struct, tag_field="jsonrpc", tag="2.0"):
+    """A reply that went well."""
+
+    id: RequestId
+    result: Any  # any struct
+
+
+class ErrorBody(msgspec.Struct):
+    """The `error` member of a reply, read and written."""
+
+    code: int = -32603
+    message: str = ""
+    data: Any = UNSET  # any JSON value
+
+
+class Failure(msgspec.Struct, tag_field="jsonrpc", tag="2.0"):
+    """A reply that did not go well."""
+
+    id: RequestId
+    error: ErrorBody
+
+
+encode = msgspec.json.Encoder().encode
+decode_loose = msgspec.json.Decoder(LooseEnvelope).decode
+decode_error = msgspec.json.Decoder(ErrorBody).decode
+decode_elements = msgspec.json.Decoder(list[Raw]).decode
+
+
+def encode_failure(request_id: RequestId, fault: RequestError) -> bytes:
+    """Give the error reply for a fault."""
+    return encode(Failure(request_id, ErrorBody(fault.code, fault.message, fault.data)))
+
+
+def read_error(raw: Raw) -> ErrorBody:
+    """Read the `error` member of somebody's reply, however badly it is made."""
+    try:
+        return decode_error(raw)
+    except (msgspec.MsgspecError, RecursionError):
+        return ErrorBody(message="malformed error")

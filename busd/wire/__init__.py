@@ -1,0 +1,1 @@
+"""Bytes, frames and sockets; nothing in here knows JSON."""

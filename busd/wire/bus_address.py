@@ -1,0 +1,85 @@
+"""Where a bus listens: `unix:/path`, `tcp://host:port`, `tls://…`, `ws://…/`, `wss://…/`.
+
+One parser serves `--listen`, `--address`, `BUSD_ADDRESS` and the clients.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from busd.errors import ConfigError
+
+DEFAULT_PORT = 7892
+_FORMS = "unix:/path, tcp://host:port, tls://host:port, ws://host:port/ or wss://host:port/"
+
+
+@dataclass(frozen=True, slots=True)
+class BusAddress:
+    """One place where a bus can be found."""
+
+    scheme: str
+    path: str = ""  # of a Unix socket, or of the WebSocket
+    host: str = ""
+    port: int = 0
+
+    def __str__(self) -> str:
+        if self.scheme == "unix":
+            return f"unix:{self.path}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}{self.path}"
+
+    @property
+    def is_encrypted(self) -> bool:
+        return self.scheme in ("tls", "wss")
+
+    @property
+    def is_web_socket(self) -> bool:
+        return self.scheme in ("ws", "wss")
+
+    @property
+    def is_loopback(self) -> bool:
+        """True if nobody outside this host can reach it."""
+        if self.scheme == "unix" or self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def parse_bus_address(text: str) -> BusAddress:
+    """Read one address of a bus; raises ConfigError naming what is wrong with it."""
+    scheme, colon, rest = text.partition(":")
+    if scheme == "unix" and colon:
+        return _parse_unix(text, rest)
+    if scheme not in ("tcp", "tls", "ws", "wss") or not rest.startswith("//"):
+        raise ConfigError(f"{text!r} is not an address of a bus; use {_FORMS}")
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError as problem:
+        raise ConfigError(f"{text!r}: {problem}") from None
+    if not host:
+        raise ConfigError(f"{text!r} names no host; use {_FORMS}")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ConfigError(f"{_without_secrets(text)!r}: only host, port and path are allowed here")
+    if scheme in ("tcp", "tls") and parts.path not in ("", "/"):
+        raise ConfigError(f"{text!r}: a {scheme} address has no path")
+    path = (parts.path or "/") if scheme in ("ws", "wss") else ""
+    return BusAddress(scheme, path, host, DEFAULT_PORT if port is None else port)
+
+
+def _parse_unix(text: str, path: str) -> BusAddress:
+    if path.startswith("//"):
+        path = path.removeprefix("//")  # unix:///path is the same as unix:/path
+    if not path or "\0" in path:
+        raise ConfigError(f"{text!r} names no path; use unix:/path")
+    if len(path.encode()) > 107:
+        raise ConfigError(f"{text!r}: a Unix socket's path has at most 107 bytes")
+    return BusAddress("unix", path)
+
+
+def _without_secrets(text: str) -> str:
+    return text.split("://", 1)[0] + "://…@" + text.rsplit("@", 1)[-1]

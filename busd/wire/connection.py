@@ -1,0 +1,276 @@
+"""A connection: a pipe of frames between a transport below and a session above.
+
+The seam to the transport is asyncio's own pair: a transport calls `data_received`, `eof_received`,
+`pause_writing`, `resume_writing` and `connection_lost`; the connection calls `write`, `write_eof`,
+`abort`, `pause_reading`, `resume_reading`. On asyncio and uvloop their transports fit as they are,
+on trio `SocketTransport` does (`driver.py`), in tests an in-memory one.
+
+Nothing here waits. Frames to send are put on a list, the connection on the list of touched ones,
+and whoever fed the chunk flushes each touched connection once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from math import inf
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from busd.errors import ProtocolViolation
+
+log = structlog.get_logger("busd.wire")
+
+_MIB = 1024 * 1024
+
+
+class WireLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How much one connection may send, hold and wait."""
+
+    max_frame_bytes: int = _MIB
+    max_hello_bytes: int = 65_536  # before `initialize`: a stranger gets little of our memory
+    max_queue_bytes: int = _MIB  # more than this unread: the peer is busy
+    max_unread_bytes: int = 16 * _MIB  # more than this unread: the peer is closed
+    max_connections: int = 20_000
+    first_request_seconds: float = 10.0
+    linger_seconds: float = 2.0
+    ping_seconds: float = 30.0
+
+
+class Transport(Protocol):
+    """What a connection needs of whatever moves its bytes; asyncio's transports have it."""
+
+    def write(self, data: bytes) -> None: ...
+    def writelines(self, list_of_data: Iterable[bytes]) -> None: ...
+    def write_eof(self) -> None: ...
+    def abort(self) -> None: ...
+    def close(self) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def get_write_buffer_size(self) -> int: ...
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+
+class Framer(Protocol):
+    """Turns bytes into frames and back: lines, WebSocket, or not decided yet."""
+
+    violation: ProtocolViolation | None  # set by feed(): the stream cannot go on
+    wants_flush: bool  # set by feed(): the framer has bytes of its own to send (a pong)
+
+    def allow(self, max_frame_bytes: int) -> None: ...
+    def feed(self, data: bytes) -> list[bytes]: ...
+    def encode(self, frames: list[bytes]) -> list[bytes]: ...
+    def encode_close(self, code: int, reason: str) -> list[bytes]: ...
+    def encode_ping(self) -> list[bytes]: ...
+
+
+class Session(Protocol):
+    """Who speaks over a connection."""
+
+    def receive(self, frame: bytes, /) -> None: ...
+    def on_violation(self, violation: ProtocolViolation, /) -> None: ...
+    def on_end(self) -> None: ...
+    def on_flushed_after_end(self) -> None: ...
+    def on_lost(self) -> None: ...
+
+
+class Connection:
+    """One pipe of frames; made by a listener or a client, driven by a transport."""
+
+    __slots__ = (
+        "_on_gone",
+        "_out",
+        "_touched",
+        "clock",
+        "deadline",
+        "framer",
+        "has_ended",
+        "is_clogged",
+        "is_closed",
+        "limits",
+        "quiet_rounds",
+        "remote",
+        "session",
+        "transport",
+    )
+
+    session: Session
+    transport: Transport
+
+    def __init__(
+        self,
+        framer: Framer,
+        touched: list[Connection],
+        limits: WireLimits,
+        remote: str = "",
+        clock: Callable[[], float] = time.monotonic,
+        on_gone: Callable[[Connection], None] = lambda connection: None,
+    ) -> None:
+        self.framer = framer
+        self.limits = limits
+        self.remote = remote
+        self.clock = clock
+        self.deadline = inf  # on the sweeper's clock; past it the connection is aborted
+        self.quiet_rounds = 0
+        self.is_clogged = False
+        self.is_closed = False
+        self.has_ended = False
+        self._out: list[bytes] = []
+        self._touched = touched
+        self._on_gone = on_gone
+
+    # Called by the transport
+
+    def connection_made(self, transport: Transport) -> None:
+        self.transport = transport
+        transport.set_write_buffer_limits(high=self.limits.max_queue_bytes)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass each frame of this chunk up, then flush every connection it touched."""
+        self.quiet_rounds = 0
+        framer = self.framer
+        try:
+            receive = self.session.receive
+            for frame in framer.feed(data):
+                receive(frame)
+            if framer.wants_flush:
+                self._touched.append(self)
+            if framer.violation is not None and not self.is_closed:
+                self.session.on_violation(framer.violation)
+        except Exception:
+            # Ours, not the peer's; only this connection pays for it.
+            log.exception("connection.failed", remote=self.remote)
+            self.abort()
+        flush_touched(self._touched)
+
+    def eof_received(self) -> bool:
+        """Hear that the peer will send no more; True keeps our half open for its answers."""
+        self.has_ended = True
+        if not self.is_closed:
+            try:
+                self.session.on_end()
+            except Exception:
+                log.exception("connection.failed", remote=self.remote)
+                self.abort()
+        flush_touched(self._touched)
+        return not self.is_closed
+
+    def pause_writing(self) -> None:
+        """Stop reading from a peer that does not read: it may not add to what waits for it."""
+        self.is_clogged = True
+        self.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self.is_clogged = False
+        if not self.has_ended:
+            self.transport.resume_reading()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._part()
+        self._on_gone(self)
+        flush_touched(self._touched)
+
+    # Called by the session
+
+    def send(self, frame: bytes) -> None:
+        """Put one frame on the way; it leaves with the next flush."""
+        if self.is_closed:
+            return
+        if not self._out:
+            self._touched.append(self)
+        self._out.append(frame)
+
+    def has_unsent(self) -> bool:
+        """True while a frame has not even been given to the transport."""
+        return bool(self._out)
+
+    def flush(self) -> None:
+        """Write out what waits; called once per chunk, not per frame."""
+        if self.is_closed:
+            return
+        self._write_out()
+        if self.is_clogged and (
+            self.transport.get_write_buffer_size() > self.limits.max_unread_bytes
+        ):
+            log.warning("peer.closed", remote=self.remote, reason="does not read")
+            self.abort()
+        elif self.has_ended:
+            self.session.on_flushed_after_end()
+
+    def _write_out(self) -> None:
+        buffers = self.framer.encode(self._out)
+        if len(buffers) == 1:
+            self.transport.write(buffers[0])
+        elif buffers:
+            self.transport.writelines(buffers)
+
+    def close(self, code: int = 1000, reason: str = "") -> None:
+        """Say the last words, then throw away what still comes until the peer is gone.
+
+        Closing at once with unread bytes would make the kernel reset the connection, and the
+        peer would lose the error reply that tells it why.
+        """
+        if self.is_closed:
+            return
+        self._write_out()
+        self.transport.writelines(self.framer.encode_close(code, reason))
+        self.framer = Discard()
+        self.deadline = self.clock() + self.limits.linger_seconds
+        self._part()
+        if self.has_ended:
+            self.transport.close()
+        else:
+            self.transport.write_eof()
+
+    def abort(self) -> None:
+        """Drop the connection without a word."""
+        self._part()
+        self.transport.abort()
+
+    def ping(self) -> None:
+        """Find out whether a quiet peer is still there; three rounds of silence end it."""
+        self.quiet_rounds += 1
+        buffers = self.framer.encode_ping()
+        if buffers and self.quiet_rounds > 3:
+            log.info("peer.closed", remote=self.remote, reason="no pong")
+            self.abort()
+        elif buffers and self.quiet_rounds > 1:
+            self.transport.writelines(buffers)
+
+    def _part(self) -> None:
+        """Tell the session, once, that nothing more goes in or out."""
+        if not self.is_closed:
+            self.is_closed = True
+            self._out.clear()
+            self.session.on_lost()
+
+
+class Discard:
+    """The framer of a connection that is closing: whatever comes is thrown away."""
+
+    __slots__ = ()
+    violation: ProtocolViolation | None = None
+    wants_flush = False
+
+    def allow(self, max_frame_bytes: int) -> None: ...
+
+    def feed(self, data: bytes) -> list[bytes]:
+        return []
+
+    def encode(self, frames: list[bytes]) -> list[bytes]:
+        return []
+
+    def encode_close(self, code: int, reason: str) -> list[bytes]:
+        return []
+
+    def encode_ping(self) -> list[bytes]:
+        return []
+
+
+def flush_touched(touched: list[Connection]) -> None:
+    """Write out, once each, the connections that have something to send."""
+    for connection in touched:
+        connection.flush()
+    touched.clear()

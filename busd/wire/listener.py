@@ -1,0 +1,81 @@
+"""Listeners: accept sockets and hand each to a connection of its own."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup
+
+from busd.wire.bus_address import BusAddress
+from busd.wire.connections import Connections
+from busd.wire.driver import drive
+from busd.wire.sockets import bound_address, forget, listen_on, tune
+
+log = structlog.get_logger("busd.wire")
+
+_OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_PAUSE_SECONDS = 0.25
+_ACCEPTS_PER_ROUND = 128  # then let the connected ones have their turn
+
+
+class Listener:
+    """One listening socket; `serve` accepts until it is cancelled or closed."""
+
+    def __init__(self, address: BusAddress) -> None:
+        self._sock = listen_on(address)
+        self.address = bound_address(address, self._sock)
+        self._is_closed = False
+
+    async def serve(self, connections: Connections, tasks: TaskGroup) -> None:
+        try:
+            while not self._is_closed:
+                await anyio.wait_readable(self._sock)
+                await self._accept_some(connections, tasks)
+        except anyio.ClosedResourceError:
+            pass
+        finally:
+            self._is_closed = True
+            self.forget()
+
+    def forget(self) -> None:
+        """Close the socket and remove its file."""
+        forget(self.address, self._sock)
+
+    def close(self) -> None:
+        """Accept nobody any more."""
+        if not self._is_closed:
+            self._is_closed = True
+            anyio.notify_closing(self._sock)
+
+    async def _accept_some(self, connections: Connections, tasks: TaskGroup) -> None:
+        for _ in range(_ACCEPTS_PER_ROUND):
+            try:
+                sock, _ = self._sock.accept()
+            except BlockingIOError:
+                return
+            except OSError as problem:
+                if problem.errno in _OUT_OF_RESOURCES:
+                    # The connection stays in the backlog; spinning on it would starve the rest.
+                    log.warning("listener.paused", listen=str(self.address), reason=str(problem))
+                    await anyio.sleep(_PAUSE_SECONDS)
+                    return
+                continue  # the one in front gave up before we came
+            await self._welcome(sock, connections, tasks)
+
+    async def _welcome(
+        self, sock: socket.socket, connections: Connections, tasks: TaskGroup
+    ) -> None:
+        if not connections.has_room:
+            log.warning("connection.refused", listen=str(self.address), reason="max_connections")
+            sock.close()
+            return
+        connection = connections.make(str(self.address))
+        try:
+            tune(sock)
+            await drive(sock, connection, tasks)
+        except OSError:  # gone before we could say a word
+            sock.close()
+            connection.connection_lost(None)

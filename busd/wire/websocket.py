@@ -1,0 +1,159 @@
+"""WebSocket framing over the Sans-I/O layer of `websockets`, for the bus and for its clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from websockets.client import ClientProtocol
+from websockets.exceptions import PayloadTooBig
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Request, Response
+from websockets.protocol import Protocol, State
+from websockets.server import ServerProtocol
+from websockets.uri import parse_uri
+
+from busd.errors import ProtocolViolation
+
+# Looks at an HTTP request before it becomes a WebSocket: None admits, (status, text) refuses.
+Admit = Callable[[Request], tuple[int, str] | None]
+
+
+class WebSocketFramer:
+    """One frame of ours per text message; control frames are answered without anyone's help."""
+
+    __slots__ = ("_max_frame_bytes", "_message", "_protocol", "violation", "wants_flush")
+
+    def __init__(self, protocol: Protocol, max_frame_bytes: int) -> None:
+        self._protocol = protocol
+        self._max_frame_bytes = max_frame_bytes
+        # Fragments go straight into one buffer: a million empty ones must not become a list.
+        self._message: bytearray | None = None
+        self.violation: ProtocolViolation | None = None
+        self.wants_flush = False
+
+    def allow(self, max_frame_bytes: int) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._protocol.max_message_size = max_frame_bytes
+
+    def feed(self, data: bytes) -> list[bytes]:
+        protocol = self._protocol
+        if self.violation is not None:
+            return []
+        protocol.receive_data(data)
+        frames: list[bytes] = []
+        for event in protocol.events_received():
+            if isinstance(event, Frame):
+                self._take(event, frames)
+            else:
+                self._shake_hands(event)
+        if self.violation is None and protocol.close_expected():
+            self.violation = self._explain_close()
+        self.wants_flush = bool(protocol.writes)
+        return frames
+
+    def _take(self, frame: Frame, frames: list[bytes]) -> None:
+        opcode = frame.opcode
+        if opcode is Opcode.TEXT:
+            if frame.fin:
+                frames.append(bytes(frame.data))
+            else:
+                self._message = bytearray(frame.data)
+        elif opcode is Opcode.CONT and self._message is not None:
+            self._message += frame.data
+            if frame.fin:
+                frames.append(bytes(self._message))
+                self._message = None
+        elif opcode is Opcode.BINARY and self.violation is None:
+            self.violation = ProtocolViolation(
+                "binary frame: the bus speaks text frames", rule="text_frames", close_code=1003
+            )
+
+    def _shake_hands(self, event: object) -> None:
+        """Clients and servers differ in how they open; see the subclasses."""
+
+    def _explain_close(self) -> ProtocolViolation:
+        """Say why the WebSocket ends, whoever began it."""
+        protocol = self._protocol
+        if isinstance(protocol.parser_exc, PayloadTooBig):
+            return ProtocolViolation(
+                f"frame over {self._max_frame_bytes} bytes", rule="max_frame_bytes", close_code=1009
+            )
+        if protocol.parser_exc is not None:
+            reason = protocol.close_sent.reason if protocol.close_sent else ""
+            return ProtocolViolation(f"not WebSocket: {reason}", rule="websocket")
+        if protocol.handshake_exc is not None:
+            return ProtocolViolation(f"no WebSocket: {protocol.handshake_exc}", rule="handshake")
+        return ProtocolViolation("closed by the peer", rule="goodbye", close_code=1000)
+
+    def encode(self, frames: list[bytes]) -> list[bytes]:
+        protocol = self._protocol
+        last_words: list[bytes] = []
+        if protocol.state is State.OPEN:
+            for frame in frames:
+                protocol.send_text(frame)
+            frames.clear()
+        elif protocol.state is State.CLOSING and protocol.close_rcvd is None:
+            # The layer below has already queued its close frame; our error reply goes before it.
+            mask = isinstance(protocol, ClientProtocol)
+            last_words = [Frame(Opcode.TEXT, frame).serialize(mask=mask) for frame in frames]
+            frames.clear()
+        return last_words + [data for data in protocol.data_to_send() if data]
+
+    def encode_close(self, code: int, reason: str) -> list[bytes]:
+        if self._protocol.state is State.OPEN:
+            self._protocol.send_close(code, reason[:100])
+        return [data for data in self._protocol.data_to_send() if data]
+
+    def encode_ping(self) -> list[bytes]:
+        if self._protocol.state is not State.OPEN:
+            return []
+        self._protocol.send_ping(b"busd")
+        return self._protocol.data_to_send()
+
+
+class ServerFramer(WebSocketFramer):
+    """The bus's side of a WebSocket."""
+
+    __slots__ = ("_admit",)
+
+    def __init__(self, max_frame_bytes: int, admit: Admit) -> None:
+        # No extensions: without permessage-deflate there is no compressed bomb to defuse.
+        super().__init__(ServerProtocol(max_size=max_frame_bytes), max_frame_bytes)
+        self._admit = admit
+
+    def _shake_hands(self, event: object) -> None:
+        protocol = self._protocol
+        assert isinstance(protocol, ServerProtocol)
+        assert isinstance(event, Request)
+        refusal = self._admit(event)
+        if refusal is None:
+            protocol.send_response(protocol.accept(event))
+        else:
+            protocol.send_response(protocol.reject(*refusal))
+
+
+class ClientFramer(WebSocketFramer):
+    """A client's side of a WebSocket; frames sent before it is open wait for the handshake."""
+
+    __slots__ = ()
+
+    def __init__(self, url: str, max_frame_bytes: int) -> None:
+        protocol = ClientProtocol(parse_uri(url), max_size=max_frame_bytes)
+        super().__init__(protocol, max_frame_bytes)
+        protocol.send_request(protocol.connect())
+
+    def _shake_hands(self, event: object) -> None:
+        protocol = self._protocol
+        assert isinstance(protocol, ClientProtocol)
+        assert isinstance(event, Response)
+        if protocol.handshake_exc is not None:
+            text = bytes(event.body or b"").decode(errors="replace").strip()
+            self.violation = ProtocolViolation(
+                f"the bus answered HTTP {event.status_code}: {text}", rule="handshake"
+            )
+
+    def feed(self, data: bytes) -> list[bytes]:
+        was_open = self._protocol.state is not State.CONNECTING
+        frames = super().feed(data)
+        self.wants_flush = self.wants_flush or not was_open
+        return frames
