@@ -122,7 +122,8 @@ class CallRefused(BusdError):
     """The bus answered a call with an error."""
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
-        super().__init__(f"{message} ({code})")
+        detail = data.get("detail") if isinstance(data, dict) else None
+        super().__init__(f"{message}: {detail} ({code})" if detail else f"{message} ({code})")
         self.code = code
         self.message = message
         self.data = data

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType, field
 
+T = TypeVar("T")
 NOTHING = Raw(b"{}")
 # A JSON object that is carried byte for byte; the schema says so, the bus checks it.
 Payload = Annotated[Raw, Meta(extra_json_schema={"type": "object"})]
@@ -29,10 +30,14 @@ class Ack(msgspec.Struct, rename="camel"):
 
     success: bool = True
     message: str = ""
-    payload: Payload = NOTHING
+    payload: Payload = field(default_factory=lambda: NOTHING)
     should_retry: bool | UnsetType = UNSET
     retry_seconds: int | float | UnsetType = UNSET
     client_id: str | UnsetType = UNSET
+
+    def read(self, kind: type[T] = dict) -> T:  # type: ignore[assignment]
+        """Give the payload as `kind`, by default as a dict."""
+        return msgspec.json.decode(self.payload, type=kind)
 
 
 class LooseAck(msgspec.Struct, rename="camel"):

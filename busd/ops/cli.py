@@ -1,53 +1,98 @@
-"""The command line: `busd serve` and the verbs that talk to a running bus."""
+"""The command line: every verb but `serve` is a call to a running bus."""
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
 
 from busd import __version__
-from busd.errors import BusdError, ConfigError
-from busd.ops.config import load_settings
+from busd.errors import (
+    BusdError,
+    BusUnreachable,
+    CallRefused,
+    ConfigError,
+    ConnectionLost,
+    NoAnswer,
+    RequestError,
+)
+from busd.ops.cli_serve import serve
+from busd.ops.cli_talk import call, describe, listen, send, status
+
+FAILURE, USAGE, UNREACHABLE, TRY_AGAIN, REFUSED, MISCONFIGURED = 1, 2, 69, 75, 77, 78
+_BUSY_CODE = -32004
+_SHELLS = ("bash", "zsh", "fish")
 
 
-@click.group()
-@click.version_option(__version__, prog_name="busd")
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 done, 1 failure, 2 usage, 69 bus unreachable, 75 try again, "
+    "77 refused by rule, 78 bad configuration.",
+)
+@click.version_option(__version__, prog_name="busd", message="%(prog)s %(version)s")
 def cli() -> None:
-    """The message bus for AI agents on this host."""
+    """busd: the message bus for AI agents on this host.
+
+    Start a bus with `busd serve`; talk over it from other terminals with the rest.
+    The bus is found at --address, else $BUSD_ADDRESS, else the user's own Unix socket.
+    """
 
 
 @cli.command()
-@click.option("--listen", multiple=True)
-@click.option("--state")
-@click.option("--loop", type=click.Choice(["uvloop", "asyncio", "trio"]))
-@click.option("--policy", type=click.Choice(["open", "strict"]))
-@click.option("--config")
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
-@click.option("--json", "as_json", is_flag=True)
-def serve(listen, state, loop, policy, config, log_level, as_json) -> None:
-    """Run the bus in the foreground until Ctrl-C."""
-    from busd.daemon import run_daemon
-    from busd.ops.logs import set_up_logs
-    import msgspec
+@click.argument("shell", type=click.Choice(_SHELLS))
+def completion(shell: str) -> None:
+    """Print a script that completes busd's words in your shell.
 
-    settings = load_settings(
-        config,
-        dict(
-            listen=list(listen) or None, state=state, loop=loop, policy=policy, log_level=log_level
-        ),
-    )
-    set_up_logs(settings.log_level)
+    \b
+    Example:
+      busd completion bash > ~/.local/share/bash-completion/completions/busd
+    """
+    from click.shell_completion import get_completion_class
 
-    def ready(addresses):
-        print(msgspec.json.encode({"listening": [str(a) for a in addresses]}).decode(), flush=True)
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(cli, {}, "busd", "_BUSD_COMPLETE").source())
 
-    run_daemon(settings, ready)
+
+for verb in (serve, send, listen, call, status, describe):
+    cli.add_command(verb)
 
 
 def main() -> None:
+    """Run the command line; every failure is one line on stderr and an exit code that tells."""
     try:
-        cli()
-    except ConfigError as e:
-        print(f"busd: {e}", file=sys.stderr)
-        sys.exit(78)
+        cli.main(prog_name="busd", standalone_mode=False)
+    except click.exceptions.Exit as done:
+        sys.exit(done.exit_code)
+    except click.ClickException as wrong:
+        wrong.show()
+        sys.exit(USAGE)
+    except (KeyboardInterrupt, click.Abort):
+        sys.exit(130)
+    except BrokenPipeError:
+        # `busd listen … | head`: whoever read us has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except BusdError as problem:
+        click.echo(f"busd: {problem}", err=True)
+        sys.exit(exit_code_of(problem))
+
+
+def exit_code_of(problem: BusdError) -> int:
+    """Give the exit code that tells a script what to do about a failure."""
+    match problem:
+        case ConfigError():
+            return MISCONFIGURED
+        case BusUnreachable():
+            return UNREACHABLE
+        case NoAnswer() | ConnectionLost():
+            return TRY_AGAIN
+        case CallRefused(code=code) if code == _BUSY_CODE:
+            return TRY_AGAIN
+        case CallRefused(data={"rule": str(rule)}) if rule.startswith("policy."):
+            return REFUSED
+        case RequestError():
+            return USAGE
+        case _:
+            return FAILURE

@@ -64,11 +64,6 @@ class Call(msgspec.Struct, tag_field="jsonrpc", tag="2.0"):
     params: Any  # any struct
 
 
-class Notification(msgspec.Struct, tag_field="jsonrpc", tag="2.0"):
-    method: str
-    params: Any  # any struct
-
-
 class Result(msgspec.Struct, tag_field="jsonrpc", tag="2.0"):
     """A reply that went well."""
 

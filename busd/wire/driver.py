@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import anyio
 import sniffio
@@ -32,6 +32,17 @@ async def drive(sock: socket.socket, connection: Connection, tasks: TaskGroup) -
     transport = SocketTransport(sock, connection, tasks)
     connection.connection_made(transport)
     tasks.start_soon(transport.pump)
+
+
+def scheduler() -> Callable[[Callable[[], None]], object]:
+    """Give the function that runs another one in the next round of the running loop."""
+    if sniffio.current_async_library() == "asyncio":
+        import asyncio
+
+        return asyncio.get_running_loop().call_soon
+    import trio
+
+    return trio.lowlevel.current_trio_token().run_sync_soon
 
 
 class SocketTransport:

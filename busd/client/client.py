@@ -1,0 +1,319 @@
+"""`Client`: be a peer of the bus, on asyncio or trio."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import Any
+
+import anyio
+import msgspec
+import structlog
+from anyio.abc import TaskGroup
+from msgspec import UNSET, Raw
+from ulid import ULID
+
+from busd.bus.address import check_address, check_pattern
+from busd.bus.message import Message, Receipt
+from busd.client.connect import LIMITS, open_line, pauses
+from busd.client.handlers import ANY_TYPE, H, Handlers
+from busd.client.incoming import Incoming, encode_payload
+from busd.client.line import Line
+from busd.client.workers import Workers
+from busd.errors import BusdError, BusUnreachable, CallRefused, ConnectionLost, NoAnswer
+from busd.rpc.envelope import RequestId
+from busd.wire.connection import Connection, flush_touched
+from busd.wire.driver import scheduler
+from busd.wire.places import find_bus
+
+log = structlog.get_logger("busd.client")
+
+_HANDSHAKE_SECONDS = 10.0
+_SWEEP_SECONDS = 0.25
+_decode_receipt = msgspec.json.Decoder(Receipt).decode
+
+
+class Client:
+    """A named peer of the bus.
+
+        async with Client("agent:bob") as bus:
+            async for message in bus.messages():
+                await message.reply({"type": "tg_reply", "content": {"text": "hi"}})
+
+    When the line breaks it is opened again by itself, with its name and its subscriptions; what
+    was waiting for an answer raises ConnectionLost, which says whether it may have been delivered.
+    """
+
+    def __init__(
+        self,
+        client_id: str,
+        *,
+        address: str | None = None,
+        info: dict[str, Any] | None = None,
+        timeout_seconds: float = 75.0,  # longer than a bus waits for acks
+        concurrency: int = 64,
+    ) -> None:
+        check_address(client_id)
+        self.client_id = client_id
+        self.address = find_bus(address)
+        self._info = info or {}
+        self._timeout_seconds = timeout_seconds
+        self._concurrency = concurrency
+        self.handlers = Handlers()
+        self._patterns: dict[str, None] = {}
+        self._inbox: deque[Incoming] = deque()
+        self._touched: list[Connection] = []
+        self._line: Line | None = None
+        self._is_flush_due = False
+        self._is_iterated = False  # somebody reads messages()
+
+    # Life
+
+    async def __aenter__(self) -> Client:
+        self._schedule = scheduler()
+        self._inbox_filled = anyio.Event()
+        self._line_changed = anyio.Event()
+        self._failure: BusdError | None = None
+        self._tasks: TaskGroup = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        self._workers: Workers[Incoming] = Workers(self._tasks, self._handle, self._concurrency)
+        try:
+            await self._open()
+        except BaseException:
+            # Raised as it is, not in the group of one that the task group would make of it.
+            self._tasks.cancel_scope.cancel()
+            await self._tasks.__aexit__(None, None, None)
+            raise
+        self._tasks.start_soon(self._stay_connected)
+        self._tasks.start_soon(self._sweep)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        line, self._line = self._line, None
+        if line is not None and line.is_open:
+            line.connection.close()
+            with anyio.move_on_after(LIMITS.linger_seconds, shield=True):
+                await line.gone.wait()
+        self._tasks.cancel_scope.cancel()
+        await self._tasks.__aexit__(None, None, None)
+
+    async def run_forever(self) -> None:
+        """Let the handlers work until we are cancelled; raises if the bus refuses us for good."""
+        while self._failure is None:
+            await self._line_changed.wait()
+        raise self._failure
+
+    async def _open(self) -> None:
+        """Open a line, say who we are and subscribe to what we were subscribed to."""
+        line = await open_line(self.address, self._tasks, self._touched, self._take)
+        deadline = time.monotonic() + _HANDSHAKE_SECONDS
+        who = {"clientId": self.client_id, "clientInfo": self._info}
+        try:
+            await self._call_on(line, "initialize", who, deadline)
+            for pattern in self._patterns:
+                await self._call_on(line, "subscribe", {"address": pattern}, deadline)
+        except ConnectionLost:
+            raise BusUnreachable(f"no bus at {self.address}: {line.reason}") from None
+        except BaseException:
+            line.connection.abort()
+            raise
+        self._line = line
+        self._announce_line()
+
+    async def _stay_connected(self) -> None:
+        """Open the line again whenever it is lost, until the bus says no."""
+        while True:
+            assert self._line is not None
+            await self._line.lost.wait()
+            if self._line is None:
+                return  # we closed it ourselves
+            log.warning("line.lost", address=str(self.address), reason=self._line.reason)
+            self._line = None
+            for pause in pauses():
+                await anyio.sleep(pause)
+                try:
+                    await self._open()
+                    log.info("line.opened", address=str(self.address))
+                    break
+                except (BusUnreachable, NoAnswer):
+                    continue
+                except CallRefused as refusal:
+                    self._failure = refusal
+                    self._announce_line()
+                    return
+
+    def _announce_line(self) -> None:
+        self._line_changed.set()
+        self._line_changed = anyio.Event()
+        self._inbox_filled.set()
+
+    async def _sweep(self) -> None:
+        """Fail the calls that the bus has not answered in time."""
+        while True:
+            await anyio.sleep(_SWEEP_SECONDS)
+            now = time.monotonic()
+            calls = self._line.calls if self._line is not None else {}
+            for call_id in [key for key, call in calls.items() if call.deadline <= now]:
+                call = calls.pop(call_id)
+                call.fail(NoAnswer(f"the bus did not answer in time: {call.what}"))
+
+    # Sending
+
+    async def send(
+        self,
+        to: str,
+        payload: Any,
+        *,
+        sender: str | None = None,
+        message_id: str | None = None,
+        timeout_seconds: float | None = None,
+    ) -> Receipt:
+        """Send a message and wait for the acks of everyone who got it."""
+        message = Message(to=to, payload=encode_payload(payload))
+        message.sender = sender or self.client_id
+        message.message_id = message_id or UNSET
+        raw = await self._call("sendMessage", message, timeout_seconds, f"message to {to}")
+        return _decode_receipt(raw)
+
+    async def post(
+        self, to: str, payload: Any, *, sender: str | None = None, message_id: str | None = None
+    ) -> Receipt:
+        """Send a message and wait only until the bus has taken it; the receipt has no acks.
+
+        The bus answers a connection's requests in order, so what it has to say against the
+        message (or that nobody gets it) arrives before the answer to the ping behind it.
+        """
+        message = Message(to=to, payload=encode_payload(payload))
+        message.sender = sender or self.client_id
+        message.message_id = message_id = message_id or f"msg_{ULID()}"
+        deadline = time.monotonic() + self._timeout_seconds
+        line = await self._wait_for_line(deadline)
+        call_id, sent = line.call("sendMessage", message, f"message to {to}", deadline)
+        try:
+            await self._call_on(line, "ping", {}, deadline, f"message to {to}")
+        finally:
+            line.calls.pop(call_id, None)  # acks that come later are nobody's business
+        if sent.is_done:
+            return _decode_receipt(await sent.wait())
+        return Receipt(True, message_id, [])
+
+    async def call(
+        self, method: str, params: Any = None, *, timeout_seconds: float | None = None
+    ) -> Any:
+        """Call any method of the bus and give its result; raises CallRefused if it says no."""
+        params = {} if params is None else params
+        return msgspec.json.decode(await self._call(method, params, timeout_seconds, method))
+
+    async def ping(self) -> str:
+        """Give the time of the bus."""
+        return str((await self.call("ping"))["timestamp"])
+
+    async def status(self) -> Any:
+        """Say who is connected."""
+        return await self.call("getStatus")
+
+    async def subscribe(self, pattern: str) -> None:
+        """Get the messages to every address that `pattern` matches, also after a reconnect."""
+        check_pattern(pattern)
+        await self.call("subscribe", {"address": pattern})
+        self._patterns[pattern] = None
+
+    async def unsubscribe(self, pattern: str) -> None:
+        """Undo a subscribe of exactly the same pattern."""
+        self._patterns.pop(pattern, None)
+        await self.call("unsubscribe", {"address": pattern})
+
+    async def _call(
+        self, method: str, params: Any, timeout_seconds: float | None, what: str
+    ) -> Raw:
+        deadline = time.monotonic() + (timeout_seconds or self._timeout_seconds)
+        line = self._line
+        if line is None or not line.is_open:
+            line = await self._wait_for_line(deadline)
+        return await self._call_on(line, method, params, deadline, what)
+
+    async def _call_on(
+        self, line: Line, method: str, params: Any, deadline: float, what: str = ""
+    ) -> Raw:
+        call_id, pending = line.call(method, params, what or method, deadline)
+        self.flush_soon()
+        try:
+            return await pending.wait()
+        finally:
+            line.calls.pop(call_id, None)
+
+    async def _wait_for_line(self, deadline: float) -> Line:
+        """Give the open line, waiting for it to be opened again if need be."""
+        with anyio.move_on_after(deadline - time.monotonic()):
+            while self._line is None or not self._line.is_open:
+                if self._failure is not None:
+                    raise self._failure
+                await self._line_changed.wait()
+            return self._line
+        raise BusUnreachable(f"no bus at {self.address}: nothing was sent")
+
+    def flush_soon(self) -> None:
+        """Write out in the next round of the loop, together with what else this round sends."""
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._schedule(self._flush)
+
+    def _flush(self) -> None:
+        self._is_flush_due = False
+        flush_touched(self._touched)
+        if self._line is not None:
+            self._line.note_flushed()
+
+    # Receiving
+
+    def on(self, type_name: str = ANY_TYPE) -> Callable[[H], H]:
+        """Have a function answer the messages of a type (of every type, if none is named).
+
+        What it gets is said by its annotation: a struct (the payload, checked), `dict` (the
+        payload), `msgspec.Raw` (its bytes), or else the `Incoming` message. What it returns is
+        the payload of the ack, what it raises makes a failed ack.
+        """
+
+        def registered(function: H) -> H:
+            self.handlers.add(type_name, function, function)
+            return function
+
+        return registered
+
+    async def messages(self) -> AsyncIterator[Incoming]:
+        """Give the messages that no handler takes, one after the other.
+
+        A message that the loop's body did not answer is acked when the next one is asked for.
+        """
+        self._is_iterated = True
+        while True:
+            while not self._inbox:
+                if self._failure is not None:
+                    raise self._failure
+                self._inbox_filled = anyio.Event()
+                await self._inbox_filled.wait()
+            message = self._inbox.popleft()
+            yield message
+            if not message.is_answered:
+                await message.reply()
+
+    def _take(self, message: Message, line: Line, request_id: RequestId) -> None:
+        """Take a message from the line to whoever answers it."""
+        incoming = Incoming(message, line, request_id, self)
+        if self.handlers and (not self._is_iterated or self.handlers.find(incoming)):
+            self._workers.put(incoming)
+        else:
+            self._inbox.append(incoming)
+            self._inbox_filled.set()
+
+    async def _handle(self, message: Incoming) -> None:
+        ack = await self.handlers.answer(message)
+        if not message.is_answered:
+            message.answer_nowait(ack)

@@ -1,0 +1,81 @@
+"""Handlers: functions that answer messages, chosen by the payload's type."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+import structlog
+from msgspec import Raw
+
+from busd.bus.message import Ack
+from busd.client.incoming import Incoming, ack_of, failed_ack
+from busd.errors import Refuse
+
+log = structlog.get_logger("busd.client")
+
+Handler = Callable[[Any], Any]  # plain or async; takes and gives what its author likes
+H = TypeVar("H", bound=Callable[[Any], Any])
+ANY_TYPE = ""
+
+
+class Handlers:
+    """The handlers of one client."""
+
+    def __init__(self) -> None:
+        self._by_type: dict[str, tuple[Handler, Callable[[Incoming], Any]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_type)
+
+    def add(self, type_name: str, function: Callable[[Any], Any], run: Handler) -> None:
+        """Have `run` answer messages of a type; `function`'s annotation says what it gets."""
+        if type_name in self._by_type:
+            raise ValueError(f"there is a handler for {type_name or 'every type'!r} already")
+        self._by_type[type_name] = (run, _reader(function))
+
+    def find(self, message: Incoming) -> tuple[Handler, Callable[[Incoming], Any]] | None:
+        found = self._by_type.get(message.type) if self._by_type.keys() - {ANY_TYPE} else None
+        return found or self._by_type.get(ANY_TYPE)
+
+    async def answer(self, message: Incoming) -> Ack:
+        """Give what the handler returns as an ack; whatever it raises is a failed one."""
+        found = self.find(message)
+        if found is None:
+            return failed_ack(f"no handler for type {message.type!r}")
+        run, read = found
+        try:
+            answer = run(read(message))
+            return ack_of(await answer if inspect.isawaitable(answer) else answer)
+        except Refuse as refusal:
+            return failed_ack(refusal.reason, refusal.retry_seconds)
+        except Exception as problem:
+            # The details are ours; whoever sent the message learns only that it failed.
+            log.exception("handler.failed", message=message.message_id, sender=message.sender)
+            return failed_ack(f"handler failed: {type(problem).__name__}")
+
+
+def _reader(function: Callable[[Any], Any]) -> Callable[[Incoming], Any]:
+    """Find out by its annotation what a handler wants: the message, a struct, or raw bytes."""
+    kind = _first_annotation(function)
+    if kind is Raw:
+        return lambda message: message.raw
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return lambda message: message.read(kind)
+    if kind is dict or typing.get_origin(kind) is dict:
+        return lambda message: message.payload
+    return lambda message: message
+
+
+def _first_annotation(function: Callable[[Any], Any]) -> Any:
+    parameters = list(inspect.signature(function).parameters.values())
+    if not parameters:
+        raise TypeError("a handler takes one argument: the message or its payload")
+    try:
+        hints = typing.get_type_hints(function)
+    except NameError:  # a name that is only imported for type checkers
+        hints = {}
+    return hints.get(parameters[0].name, Incoming)

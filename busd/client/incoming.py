@@ -1,0 +1,125 @@
+"""A message as its addressee sees it."""
+
+from __future__ import annotations
+
+import builtins
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from busd.bus.message import NOTHING, Ack, Message
+from busd.errors import Refuse
+from busd.rpc.envelope import RequestId, encode
+
+if TYPE_CHECKING:
+    from busd.client.client import Client
+    from busd.client.line import Line
+
+T = TypeVar("T")
+
+
+class _Typed(msgspec.Struct):
+    type: str = ""
+
+
+_decode_type = msgspec.json.Decoder(_Typed).decode
+
+
+class Incoming:
+    """One message handed to us; it wants exactly one answer.
+
+    Outside of a handler answer it with `reply` or `fail`; inside of one, return the answer.
+    """
+
+    def __init__(self, message: Message, line: Line, request_id: RequestId, client: Client) -> None:
+        self._message = message
+        self._line = line
+        self._request_id = request_id
+        self._client = client
+        self.is_answered = request_id is UNSET
+
+    def __repr__(self) -> str:
+        return f"<Incoming {self.message_id} from {self.sender} to {self.to}>"
+
+    @property
+    def sender(self) -> str:
+        return str(self._message.sender)
+
+    @property
+    def to(self) -> str:
+        return self._message.to
+
+    @property
+    def message_id(self) -> str:
+        return str(self._message.message_id)
+
+    @property
+    def raw(self) -> Raw:
+        """The payload byte for byte as its sender wrote it."""
+        return self._message.payload
+
+    @cached_property
+    def payload(self) -> Any:
+        """The payload as dicts and lists."""
+        return msgspec.json.decode(self.raw)
+
+    @cached_property
+    def type(self) -> str:
+        """The payload's `type`, or "" if it has none."""
+        try:
+            return _decode_type(self.raw).type
+        except msgspec.MsgspecError:
+            return ""
+
+    def read(self, kind: builtins.type[T]) -> T:
+        """Give the payload as `kind`; raises Refuse naming the member that does not fit."""
+        try:
+            return msgspec.json.decode(self.raw, type=kind)
+        except msgspec.ValidationError as problem:
+            raise Refuse(f"payload: {problem}") from None
+
+    async def reply(self, payload: Any = None) -> bool:
+        """Answer that it went well; False if the line it came over is no more."""
+        return self.answer_nowait(ack_of(payload))
+
+    async def fail(self, reason: str, *, retry_seconds: float | None = None) -> bool:
+        """Answer that it did not go well, and whether trying again may help."""
+        return self.answer_nowait(failed_ack(reason, retry_seconds))
+
+    def answer_nowait(self, ack: Ack) -> bool:
+        if self.is_answered:
+            raise RuntimeError(f"{self.message_id} is answered already")
+        self.is_answered = True
+        if not self._line.is_open:
+            return False
+        self._line.answer(self._request_id, ack)
+        self._client.flush_soon()
+        return True
+
+
+def ack_of(payload: Any) -> Ack:
+    """Give the ack that carries what a handler returned."""
+    if isinstance(payload, Ack):
+        return payload
+    if payload is None:
+        return Ack()
+    return Ack(payload=encode_payload(payload))
+
+
+def failed_ack(reason: str, retry_seconds: float | None = None) -> Ack:
+    ack = Ack(False, reason)
+    if retry_seconds is not None:
+        ack.should_retry, ack.retry_seconds = True, retry_seconds
+    return ack
+
+
+def encode_payload(payload: Any) -> Raw:
+    """Give the bytes of a payload; raises TypeError unless it is a JSON object."""
+    if payload is None:
+        return NOTHING
+    raw = payload if isinstance(payload, Raw) else Raw(encode(payload))
+    if bytes(raw)[:1] != b"{":
+        raise TypeError(f"a payload is an object (dict or struct), not {type(payload).__name__}")
+    return raw

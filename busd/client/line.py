@@ -1,0 +1,120 @@
+"""A client's line to the bus: one connection, from its handshake until it is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import anyio
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from busd.bus.message import Message
+from busd.errors import BusdError, CallRefused, ConnectionLost, MethodNotFound, ProtocolViolation
+from busd.rpc.endpoint import Asker, Endpoint
+from busd.rpc.envelope import Call, Envelope, LooseEnvelope, RequestId, encode, read_error
+from busd.wire.connection import Connection
+
+TakeMessage = Callable[[Message, "Line", RequestId], None]
+_call_ids = count(1)
+
+
+class PendingCall:
+    """A call of ours until it is answered, refused, lost or too late."""
+
+    __slots__ = ("_done", "deadline", "error", "result", "what")
+
+    def __init__(self, what: str, deadline: float) -> None:
+        self.what = what
+        self.deadline = deadline
+        self.result: Raw | None = None
+        self.error: BusdError | None = None
+        self._done = anyio.Event()
+
+    def settle(self, line: Line, result: Raw) -> None:
+        self.result = result
+        self._done.set()
+
+    def refuse(self, line: Line, error: Raw | UnsetType) -> None:
+        body = read_error(Raw(b"{}") if error is UNSET else error)
+        data = None if body.data is UNSET else body.data
+        self.fail(CallRefused(body.code, body.message, data))
+
+    def fail(self, error: BusdError) -> None:
+        self.error = error
+        self._done.set()
+
+    @property
+    def is_done(self) -> bool:
+        return self._done.is_set()
+
+    async def wait(self) -> Raw:
+        await self._done.wait()
+        if self.error is not None:
+            raise self.error
+        assert self.result is not None
+        return self.result
+
+
+class Line(Endpoint[Message, Raw]):
+    """The conversation with the bus over one connection."""
+
+    __slots__ = ("_last_sent", "_take", "gone", "lost", "reason")
+
+    hot_method = "processMessage"
+    decoder = msgspec.json.Decoder(Envelope[Message, Raw])
+
+    def __init__(self, connection: Connection, take: TakeMessage) -> None:
+        super().__init__(connection)
+        self.lost = anyio.Event()  # nothing more goes in or out
+        self.gone = anyio.Event()  # and the socket is closed
+        self.reason = "closed by the bus"
+        self._take = take
+        self._last_sent = 0  # the highest call id whose bytes have left
+
+    @property
+    def is_open(self) -> bool:
+        return not self.connection.is_closed
+
+    def call(self, method: str, params: Any, what: str, deadline: float) -> tuple[int, PendingCall]:
+        """Put a call on the way; it leaves with the next flush."""
+        call_id = next(_call_ids)
+        pending = PendingCall(what, deadline)
+        if not self.is_open:
+            pending.fail(ConnectionLost(what, maybe_delivered=False))
+            return call_id, pending
+        self.calls[call_id] = pending
+        self.connection.send(encode(Call(call_id, method, params)))
+        return call_id, pending
+
+    def note_flushed(self) -> None:
+        """Remember that everything so far has left: it may have been delivered."""
+        if self.calls:
+            self._last_sent = next(reversed(self.calls))
+
+    def on_hot(self, params: Message, asker: Asker, request_id: RequestId) -> None:
+        self._take(params, self, request_id)
+
+    def on_request(self, envelope: LooseEnvelope, asker: Asker) -> None:
+        asker.fail(envelope.id, MethodNotFound("Method not found", detail=str(envelope.method)))
+
+    def read_result(self, raw: Raw) -> Raw:
+        return raw
+
+    def on_violation(self, violation: ProtocolViolation) -> None:
+        self.reason = violation.reason
+        self.connection.close(violation.close_code)
+
+    def on_end(self) -> None:
+        self.connection.close()
+
+    def on_flushed_after_end(self) -> None: ...
+
+    def on_lost(self) -> None:
+        """Tell everybody who waits for an answer whether it is too late to send again."""
+        calls, self.calls = self.calls, {}
+        for call_id, pending in calls.items():
+            maybe = call_id <= self._last_sent
+            pending.fail(ConnectionLost(pending.what, maybe_delivered=maybe))
+        self.lost.set()

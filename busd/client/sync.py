@@ -1,0 +1,176 @@
+"""`SyncClient`: the same as `Client`, with the same names, for programs without a loop."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any
+
+import anyio.from_thread
+import anyio.to_thread
+from anyio.from_thread import BlockingPortal
+from msgspec import Raw
+
+from busd.bus.message import Receipt
+from busd.client.client import Client
+from busd.client.handlers import ANY_TYPE, H
+from busd.client.incoming import Incoming, T
+
+
+class SyncClient:
+    """A named peer of the bus, for threads.
+
+        with SyncClient("agent:bob") as bus:
+            for message in bus.messages():
+                message.reply({"type": "tg_reply", "content": {"text": "hi"}})
+
+    A loop runs in a thread of its own; handlers run in worker threads.
+    """
+
+    def __init__(self, client_id: str, **options: Any) -> None:
+        """Take the same options as `Client`."""
+        self._client = Client(client_id, **options)
+        self._stack = ExitStack()
+
+    @property
+    def client_id(self) -> str:
+        return self._client.client_id
+
+    def __enter__(self) -> SyncClient:
+        with ExitStack() as stack:
+            portal = anyio.from_thread.start_blocking_portal(
+                "asyncio", backend_options={"use_uvloop": True}
+            )
+            self._portal: BlockingPortal = stack.enter_context(portal)
+            stack.enter_context(self._portal.wrap_async_context_manager(self._client))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def run_forever(self) -> None:
+        """Let the handlers work until the program is interrupted."""
+        self._portal.call(self._client.run_forever)
+
+    def send(
+        self,
+        to: str,
+        payload: Any,
+        *,
+        sender: str | None = None,
+        message_id: str | None = None,
+        timeout_seconds: float | None = None,
+    ) -> Receipt:
+        """Send a message and wait for the acks of everyone who got it."""
+        return self._portal.call(
+            lambda: self._client.send(
+                to,
+                payload,
+                sender=sender,
+                message_id=message_id,
+                timeout_seconds=timeout_seconds,
+            )
+        )
+
+    def post(
+        self, to: str, payload: Any, *, sender: str | None = None, message_id: str | None = None
+    ) -> Receipt:
+        """Send a message and wait only until the bus has taken it."""
+        return self._portal.call(
+            lambda: self._client.post(to, payload, sender=sender, message_id=message_id)
+        )
+
+    def call(self, method: str, params: Any = None, *, timeout_seconds: float | None = None) -> Any:
+        """Call any method of the bus and give its result; raises CallRefused if it says no."""
+        return self._portal.call(
+            lambda: self._client.call(method, params, timeout_seconds=timeout_seconds)
+        )
+
+    def ping(self) -> str:
+        """Give the time of the bus."""
+        return self._portal.call(self._client.ping)
+
+    def status(self) -> Any:
+        """Say who is connected."""
+        return self._portal.call(self._client.status)
+
+    def subscribe(self, pattern: str) -> None:
+        """Get the messages to every address that `pattern` matches, also after a reconnect."""
+        self._portal.call(self._client.subscribe, pattern)
+
+    def unsubscribe(self, pattern: str) -> None:
+        """Undo a subscribe of exactly the same pattern."""
+        self._portal.call(self._client.unsubscribe, pattern)
+
+    def on(self, type_name: str = ANY_TYPE) -> Callable[[H], H]:
+        """Have a function answer the messages of a type, as `Client.on` does, in a thread."""
+
+        def registered(function: H) -> H:
+            async def run_in_thread(argument: Any) -> Any:
+                if isinstance(argument, Incoming):
+                    argument = SyncIncoming(argument, self._portal)
+                return await anyio.to_thread.run_sync(function, argument)
+
+            self._client.handlers.add(type_name, function, run_in_thread)
+            return function
+
+        return registered
+
+    def messages(self) -> Iterator[SyncIncoming]:
+        """Give the messages that no handler takes, as `Client.messages` does."""
+        messages = self._client.messages()
+        while True:
+            yield SyncIncoming(self._portal.call(messages.__anext__), self._portal)
+
+
+class SyncIncoming:
+    """One message handed to us; it wants exactly one answer."""
+
+    def __init__(self, message: Incoming, portal: BlockingPortal) -> None:
+        self._message = message
+        self._portal = portal
+        self.sender = message.sender
+        self.to = message.to
+        self.message_id = message.message_id
+
+    def __repr__(self) -> str:
+        return repr(self._message)
+
+    @property
+    def raw(self) -> Raw:
+        """The payload byte for byte as its sender wrote it."""
+        return self._message.raw
+
+    @property
+    def payload(self) -> Any:
+        """The payload as dicts and lists."""
+        return self._message.payload
+
+    @property
+    def type(self) -> str:
+        """The payload's `type`, or "" if it has none."""
+        return self._message.type
+
+    @property
+    def is_answered(self) -> bool:
+        return bool(self._message.is_answered)
+
+    def read(self, kind: builtins.type[T]) -> T:
+        """Give the payload as `kind`; raises Refuse naming the member that does not fit."""
+        return self._message.read(kind)
+
+    def reply(self, payload: Any = None) -> bool:
+        """Answer that it went well; False if the line it came over is no more."""
+        return self._portal.call(self._message.reply, payload)
+
+    def fail(self, reason: str, *, retry_seconds: float | None = None) -> bool:
+        """Answer that it did not go well, and whether trying again may help."""
+        return self._portal.call(lambda: self._message.fail(reason, retry_seconds=retry_seconds))

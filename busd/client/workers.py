@@ -1,0 +1,58 @@
+"""Workers: run a handler for each message, several at a time, without a task per message."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+import anyio
+from anyio.abc import TaskGroup
+
+T = TypeVar("T")
+
+
+class Workers(Generic[T]):
+    """Up to `limit` tasks that take items from one queue, in order.
+
+    A handler that never waits is run again and again by the same task: a chunk of 64 messages
+    costs one wake-up, not 64 tasks.
+    """
+
+    def __init__(
+        self, tasks: TaskGroup, handle: Callable[[T], Awaitable[None]], limit: int
+    ) -> None:
+        self._tasks = tasks
+        self._handle = handle
+        self._limit = limit
+        self._items: deque[T] = deque()
+        self._idle: list[anyio.Event] = []
+        self._started = 0
+        self._is_waking = False  # a worker was woken and has not run yet
+
+    def put(self, item: T) -> None:
+        self._items.append(item)
+        self._wake_one()
+
+    def _wake_one(self) -> None:
+        if self._is_waking:
+            return
+        if self._idle:
+            self._idle.pop().set()
+            self._is_waking = True
+        elif self._started < self._limit:
+            self._started += 1
+            self._tasks.start_soon(self._work)
+            self._is_waking = True
+
+    async def _work(self) -> None:
+        while True:
+            self._is_waking = False
+            while self._items:
+                item = self._items.popleft()
+                if self._items:
+                    self._wake_one()  # in case this one's handler waits for something
+                await self._handle(item)
+            resume = anyio.Event()
+            self._idle.append(resume)
+            await resume.wait()

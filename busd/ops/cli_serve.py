@@ -1,0 +1,86 @@
+"""`busd serve`: run the bus."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from busd.wire.bus_address import BusAddress
+
+
+@click.command(context_settings={"show_default": True})
+@click.option(
+    "--listen",
+    "-l",
+    multiple=True,
+    metavar="ADDR",
+    help="Where to listen; may be given several times. unix:/path or tcp://host:port (port 0: any "
+    "free one). [default: the user's Unix socket and tcp://127.0.0.1:7892]",
+)
+@click.option("--state", metavar="DIR", help="Folder that outlives a restart.")
+@click.option(
+    "--loop",
+    type=click.Choice(["uvloop", "asyncio", "trio"]),
+    help="Event loop. [default: uvloop, the fastest]",
+)
+@click.option(
+    "--policy",
+    type=click.Choice(["open", "strict"]),
+    help="strict: a peer may only speak as itself. [default: open]",
+)
+@click.option("--config", type=click.Path(), metavar="FILE", help="TOML file with settings.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="[default: info]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Say where it listens as one JSON line.")
+def serve(as_json: bool, config: str | None, listen: tuple[str, ...], **flags: Any) -> None:
+    """Run the bus in the foreground; Ctrl-C drains and stops it.
+
+    \b
+    Examples:
+      busd serve
+      busd serve --listen unix:/tmp/my.sock --listen tcp://127.0.0.1:0
+      busd serve --config busd.toml --loop trio
+    """
+    from busd.daemon import run_daemon
+    from busd.ops.config import load_settings
+    from busd.ops.logs import set_up_logs
+
+    settings = load_settings(config, {"listen": list(listen) or None, **flags})
+    set_up_logs(settings.log_level)
+    run_daemon(settings, _say_ready_json if as_json else _say_ready)
+
+
+def _say_ready_json(addresses: list[BusAddress]) -> None:
+    import msgspec
+
+    from busd import __version__
+
+    ready = {"listening": [str(address) for address in addresses], "version": __version__}
+    click.echo(msgspec.json.encode(ready).decode())
+    sys.stdout.flush()
+
+
+def _say_ready(addresses: list[BusAddress]) -> None:
+    """Say where the bus is, and what to type next to see it work."""
+    from busd.wire.places import default_listen
+
+    busd = Path(sys.argv[0]).absolute()
+    first = str(addresses[0])
+    where = "" if first == default_listen()[0] else f" --address {first}"
+    click.echo("busd is listening on")
+    for address in addresses:
+        also = "   (lines of JSON and WebSocket)" if address.scheme == "tcp" else ""
+        click.echo(f"  {address}{also}")
+    click.echo("Try, in other terminals:")
+    click.echo(f"  {busd} listen agent:bob{where}")
+    click.echo(f'  {busd} send agent:bob "hello" --wait{where}')
+    click.echo(f"  {busd} status{where}")
+    click.echo("Ctrl-C stops it.")
+    sys.stdout.flush()

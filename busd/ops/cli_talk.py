@@ -1,0 +1,281 @@
+"""The verbs that talk over a running bus: send, listen, call, status, describe."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from busd.errors import BusdError, NoAnswer
+
+if TYPE_CHECKING:
+    from busd.bus.message import Ack, Receipt
+    from busd.client.client import Client
+    from busd.client.incoming import Incoming
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+
+def _bus_options(function: F) -> F:
+    """Add what every verb has: where the bus is, and how to print."""
+    where = click.option("--address", "-a", metavar="ADDR", help="Where the bus is.")
+    how = click.option("--json", "as_json", is_flag=True, help="Print JSON, one value a line.")
+    return where(how(function))
+
+
+def _with_client(
+    address: str | None, talk: Callable[[Client], Awaitable[T]], name: str | None = None
+) -> T:
+    """Run a conversation with the bus to its end."""
+    import anyio
+
+    from busd.client.client import Client
+    from busd.ops.logs import set_up_logs
+
+    async def run() -> T:
+        info = {"name": "busd command line", "pid": os.getpid()}
+        async with Client(name or f"cli:{os.getpid()}", address=address, info=info) as bus:
+            return await talk(bus)
+
+    set_up_logs("warning")
+    return anyio.run(run, backend_options={"use_uvloop": True})
+
+
+def _print_json(value: object) -> None:
+    import msgspec
+
+    click.echo(msgspec.json.encode(value).decode())
+    sys.stdout.flush()
+
+
+def _parse_object(text: str, what: str) -> dict[str, Any]:
+    import msgspec
+
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.DecodeError as problem:
+        raise click.UsageError(f"{what} must be a JSON object: {problem}") from None
+
+
+@click.command()
+@click.argument("to")
+@click.argument("text", required=False)
+@click.option("--type", "kind", default="tg_message", show_default=True, help="Payload type.")
+@click.option("--from", "sender", metavar="ADDRESS", help="Speak as this address.")
+@click.option("--payload", metavar="JSON", help="The whole payload, instead of TEXT.")
+@click.option("--wait", "-w", is_flag=True, help="Wait for the acks and print them.")
+@click.option("--timeout", type=click.FloatRange(min=0.01), metavar="S", help="Wait at most.")
+@_bus_options
+def send(
+    to: str,
+    text: str | None,
+    kind: str,
+    sender: str | None,
+    payload: str | None,
+    wait: bool,
+    timeout: float | None,
+    address: str | None,
+    as_json: bool,
+) -> None:
+    """Send a message TO an address; TEXT of - is read from standard input.
+
+    \b
+    Examples:
+      busd send agent:bob "hello" --wait
+      git diff | busd send agent:reviewer - --wait --timeout 120
+      busd send system:spawn --payload '{"type": "ping", "content": {}}'
+    """
+    if (text is None) == (payload is None):
+        raise click.UsageError("give either TEXT (or - for standard input) or --payload")
+
+    from msgspec import UNSET
+
+    async def talk(bus: Client) -> None:
+        speaker = sender or bus.client_id
+        body = (
+            _body(kind, speaker, text) if payload is None else _parse_object(payload, "--payload")
+        )
+        if wait:
+            receipt = await bus.send(to, body, sender=speaker, timeout_seconds=timeout)
+            _print_receipt(receipt, to, as_json)
+        else:
+            receipt = await bus.post(to, body, sender=speaker)
+            if as_json:
+                _print_json(receipt)
+            else:
+                click.echo(receipt.message_id)
+            if receipt.undelivered is not UNSET:
+                raise BusdError(f"nobody is subscribed to {to}")
+
+    _with_client(address, talk)
+
+
+def _body(kind: str, speaker: str, text: str | None) -> dict[str, Any]:
+    words = sys.stdin.read() if text == "-" else text
+    now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    content = {"text": words, "senderId": speaker, "channel": "terminal"}
+    return {"type": kind, "from": speaker, "timestamp": now, "content": content}
+
+
+def _print_receipt(receipt: Receipt, to: str, as_json: bool) -> None:
+    """Print the acks; the exit code is 0 only if somebody got the message and nobody failed."""
+    if as_json:
+        _print_json(receipt)
+    else:
+        for ack in receipt.acks:
+            click.echo(_ack_line(ack))
+    if not receipt.acks:
+        raise BusdError(f"nobody is subscribed to {to}")
+    failed = [ack for ack in receipt.acks if not ack.success]
+    if failed and all(ack.should_retry is True for ack in failed):
+        raise NoAnswer(f"{to} is busy; try again")
+    if failed:
+        raise click.exceptions.Exit(1)
+
+
+def _ack_line(ack: Ack) -> str:
+    outcome = click.style("ok", fg="green") if ack.success else click.style("failed", fg="red")
+    words = [f"{ack.client_id}: {outcome}", ack.message, bytes(ack.payload).decode()]
+    return " ".join(word for word in words if word and word != "{}")
+
+
+@click.command()
+@click.argument("patterns", nargs=-1, required=True, metavar="PATTERN…")
+@click.option("--count", "-n", type=click.IntRange(min=1), metavar="N", help="Stop after N.")
+@_bus_options
+def listen(
+    patterns: tuple[str, ...], count: int | None, address: str | None, as_json: bool
+) -> None:
+    """Print the messages to all addresses that a PATTERN matches, and ack them.
+
+    If the first PATTERN is a plain address, the bus knows this listener by that name.
+
+    \b
+    Examples:
+      busd listen agent:bob
+      busd listen 'tg:*' 'agent:*' --json
+      busd listen '*' --count 10
+    """
+
+    async def talk(bus: Client) -> None:
+        for pattern in patterns:
+            await bus.subscribe(pattern)
+        click.echo(f"listening as {bus.client_id}; Ctrl-C stops", err=True)
+        left = count
+        async for message in bus.messages():
+            _print_message(message, as_json)
+            await message.reply(_seen(message))
+            left = None if left is None else left - 1
+            if left == 0:
+                return
+
+    plain = patterns[0] if "*" not in patterns[0] and "?" not in patterns[0] else None
+    _with_client(address, talk, plain)
+
+
+def _seen(message: Incoming) -> dict[str, Any]:
+    content = {"status": "ok", "message": "shown to a person", "request_id": message.message_id}
+    return {"type": "general_response", "content": content}
+
+
+def _print_message(message: Incoming, as_json: bool) -> None:
+    if as_json:
+        _print_json(
+            {
+                "from": message.sender,
+                "to": message.to,
+                "messageId": message.message_id,
+                "payload": message.raw,
+            }
+        )
+        return
+    arrow = click.style(f"{message.sender} → {message.to}", bold=True)
+    content = message.payload.get("content")
+    text = content.get("text") if isinstance(content, dict) else None
+    shown = text if isinstance(text, str) else bytes(message.raw).decode()
+    click.echo(f"{arrow}  {_printable(shown)}")
+    sys.stdout.flush()
+
+
+def _printable(text: str) -> str:
+    """Keep what strangers write from steering the terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+
+
+@click.command()
+@click.argument("method")
+@click.argument("params", required=False, default="{}", metavar="[JSON]")
+@click.option("--timeout", type=click.FloatRange(min=0.01), metavar="S", help="Wait at most.")
+@_bus_options
+def call(
+    method: str, params: str, timeout: float | None, address: str | None, as_json: bool
+) -> None:
+    """Call any METHOD of the bus and print its result.
+
+    \b
+    Examples:
+      busd call ping
+      busd call sendMessage '{"to": "agent:bob", "payload": {"type": "hi", "content": {}}}'
+    """
+    import msgspec
+
+    body = _parse_object(params, "params")
+    result = _with_client(address, lambda bus: bus.call(method, body, timeout_seconds=timeout))
+    text = msgspec.json.encode(result)
+    click.echo((text if as_json else msgspec.json.format(text)).decode())
+
+
+@click.command()
+@_bus_options
+def status(address: str | None, as_json: bool) -> None:
+    """Show who is connected and what they subscribed to.
+
+    \b
+    Example:
+      busd status --json | jq '.connections[].clientId'
+    """
+    found = _with_client(address, lambda bus: bus.status())
+    if as_json:
+        _print_json(found)
+        return
+    rows = [("PEER", "CONNECTION", "SUBSCRIPTIONS", "ABOUT")]
+    for peer in found["connections"]:
+        about = peer["clientInfo"].get("name", "")
+        subscriptions = " ".join(peer["subscriptions"])
+        rows.append((peer["clientId"], peer["connectionId"], subscriptions, str(about)))
+    click.echo(f"{found['serverId']}: {len(rows) - 1} connected")
+    _print_table(rows)
+
+
+def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        click.echo(_printable("  ".join(cells).rstrip()))
+
+
+@click.command()
+@_bus_options
+def describe(address: str | None, as_json: bool) -> None:
+    """Show the methods of the bus; with --json as an OpenRPC document.
+
+    \b
+    Example:
+      busd describe --json > busd.openrpc.json
+    """
+    document = _with_client(address, lambda bus: bus.call("rpc.discover"))
+    if as_json:
+        _print_json(document)
+        return
+    rows = [("METHOD", "PARAMS", "WHAT IT DOES")]
+    for method in document["methods"]:
+        params = " ".join(
+            each["name"] if each["required"] else f"[{each['name']}]" for each in method["params"]
+        )
+        rows.append((method["name"], params, method["summary"]))
+    _print_table(rows)

@@ -1,0 +1,114 @@
+"""What a scripted peer sees: the answers to what it asked, and the messages it is handed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from busd.bus.message import Message
+from busd.errors import CallRefused, NoAnswer
+from busd.rpc.envelope import ErrorBody, Failure, LooseEnvelope, Result, encode, read_error
+
+if TYPE_CHECKING:
+    from busd.testing.peer import ScriptedPeer
+
+R = TypeVar("R")
+
+
+class AckSeen(msgspec.Struct, rename="camel"):
+    """One addressee's answer as the sender reads it."""
+
+    success: bool
+    message: str
+    payload: Any  # any JSON value
+    client_id: str = ""
+    should_retry: bool = False
+    retry_seconds: float | None = None
+
+
+class ReceiptSeen(msgspec.Struct, rename="camel"):
+    """The result of `sendMessage` as the sender reads it."""
+
+    accepted: bool
+    message_id: str
+    acks: list[AckSeen]
+    undelivered: str | None = None
+
+
+class Answer(Generic[R]):
+    """The answer to a request, which may not have come yet."""
+
+    def __init__(self, request_id: int, method: str, shape: type[R]) -> None:
+        self.request_id = request_id
+        self.method = method
+        self.replies: list[LooseEnvelope] = []  # one, unless the bus is broken
+        self._shape = shape
+
+    @property
+    def is_done(self) -> bool:
+        return bool(self.replies)
+
+    @property
+    def raw(self) -> bytes:
+        """The result byte for byte; raises NoAnswer if there is none, CallRefused for an error."""
+        if not self.replies:
+            raise NoAnswer(f"{self.method} has not been answered yet")
+        if (error := self.error) is not None:
+            data = None if error.data is UNSET else error.data
+            raise CallRefused(error.code, error.message, data)
+        result = self.replies[0].result
+        return b"" if result is UNSET else bytes(result)
+
+    @property
+    def result(self) -> R:
+        """The result; raises NoAnswer if there is none, CallRefused if it is an error."""
+        return msgspec.json.decode(self.raw, type=self._shape)
+
+    @property
+    def error(self) -> ErrorBody | None:
+        """The error, if it is one."""
+        if not self.replies or self.replies[0].error is UNSET:
+            return None
+        return read_error(self.replies[0].error)
+
+
+class Handed:
+    """One message that a scripted peer was handed; answer it once, twice or never."""
+
+    def __init__(self, peer: ScriptedPeer, call_id: int, params: Raw) -> None:
+        message = msgspec.json.decode(params, type=Message)
+        self._peer = peer
+        self.call_id = call_id
+        self.sender = "" if message.sender is UNSET else message.sender
+        self.to = message.to
+        self.message_id = "" if message.message_id is UNSET else message.message_id
+        self.raw_payload = bytes(message.payload)
+
+    def __repr__(self) -> str:
+        return f"<{self.message_id} from {self.sender} to {self.to}: {self.raw_payload[:80]!r}>"
+
+    @property
+    def payload(self) -> Any:
+        return msgspec.json.decode(self.raw_payload)
+
+    def ack(self, payload: object = None, *, message: str = "") -> None:
+        """Say that it is done, with a payload if there is something to say."""
+        said = {"success": True, "message": message, "payload": {} if payload is None else payload}
+        self.answer_raw(encode(said))
+
+    def fail(self, reason: str, *, retry_seconds: float | None = None) -> None:
+        """Say that it cannot be done."""
+        said: dict[str, object] = {"success": False, "message": reason}
+        if retry_seconds is not None:
+            said |= {"shouldRetry": True, "retrySeconds": retry_seconds}
+        self.answer_raw(encode(said))
+
+    def error(self, code: int, text: str, data: object = UNSET) -> None:
+        """Answer with a JSON-RPC error."""
+        self._peer.send_frame(encode(Failure(self.call_id, ErrorBody(code, text, data))))
+
+    def answer_raw(self, result: bytes) -> None:
+        """Answer with these very bytes as the result, whatever they are."""
+        self._peer.send_frame(encode(Result(self.call_id, Raw(result))))

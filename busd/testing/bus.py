@@ -1,0 +1,100 @@
+"""A bus in memory: the real core, with peers that need no socket and a clock that needs no time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from busd.bus.bus import Bus, Policy
+from busd.bus.delivery import DeliveryLimits
+from busd.bus.methods import methods
+from busd.testing.peer import ScriptedPeer
+from busd.testing.transport import Soon
+from busd.wire.connection import WireLimits
+from busd.wire.connections import Connections
+from busd.wire.sniff import admit_web_socket
+
+SWEEP_SECONDS = 0.25  # as the daemon does
+
+
+class FakeClock:
+    """Tells the time that it was told."""
+
+    def __init__(self, now: float = 1_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class MemoryBus:
+    """One bus without sockets; `core` and `connections` are the daemon's own.
+
+    >>> bus = MemoryBus()
+    >>> alice, bob = bus.join("agent:alice"), bus.join("agent:bob")
+    >>> sent = alice.send("agent:bob", {"text": "hi"})
+    >>> bob.next_message().ack({"text": "hi yourself"})
+    >>> sent.result.acks[0].payload
+    {'text': 'hi yourself'}
+    """
+
+    def __init__(
+        self,
+        limits: DeliveryLimits | None = None,
+        *,
+        wire: WireLimits | None = None,
+        policy: Policy = "open",
+        allowed_origins: Iterable[str] = (),
+    ) -> None:
+        self.clock = FakeClock()
+        self.core = Bus(methods, limits, policy, self.clock)
+        self.connections = Connections(
+            wire or WireLimits(),
+            admit_web_socket(tuple(allowed_origins)),
+            self.core.make_session,
+            self.clock,
+        )
+        self._soon = Soon()
+
+    def connect(
+        self, name: str = "stranger", *, web_socket: bool = False, chunk: int | None = None
+    ) -> ScriptedPeer:
+        """Give a peer that is connected and has said nothing yet.
+
+        With `chunk` the bus gets what the peer sends in pieces of so many bytes.
+        """
+        connection = self.connections.make(f"memory:{name}")
+        return ScriptedPeer(name, connection, self._soon, web_socket=web_socket, chunk=chunk)
+
+    def join(
+        self,
+        client_id: str,
+        *,
+        subscribe: Iterable[str] = (),
+        info: object = None,
+        web_socket: bool = False,
+        chunk: int | None = None,
+    ) -> ScriptedPeer:
+        """Give a peer that has initialized and subscribed; raises CallRefused if it may not."""
+        peer = self.connect(client_id, web_socket=web_socket, chunk=chunk)
+        peer.initialize(info=info).raw  # noqa: B018  raises what went wrong
+        for pattern in subscribe:
+            peer.subscribe(pattern)
+        return peer
+
+    def advance(self, seconds: float, *, step: float = SWEEP_SECONDS) -> None:
+        """Let time pass; the bus sweeps as often as the daemon's does, or every `step` seconds."""
+        end = self.clock.now + seconds
+        while self.clock.now < end:
+            self.clock.now = min(self.clock.now + step, end)
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Fail the deliveries and drop the connections whose time is up."""
+        self._soon.run(self.core.sweep)
+        self._soon.run(self.connections.sweep)
+
+    def stop(self, reason: str = "the bus is stopping") -> None:
+        """Fail what is waiting and say goodbye to everybody, as the daemon does at its end."""
+        self.core.is_stopping = True
+        self._soon.run(lambda: self.core.give_up(reason))
+        self._soon.run(self.connections.close_all)

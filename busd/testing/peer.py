@@ -1,0 +1,174 @@
+"""A scripted peer: does what the test says, well-behaved or not, and keeps what it gets."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from busd.rpc.envelope import Call, LooseEnvelope, Notification, decode_elements, decode_loose
+from busd.testing.answers import Answer, Handed, ReceiptSeen
+from busd.testing.transport import MemoryTransport, Soon
+from busd.wire.connection import Connection, Framer
+from busd.wire.lines import LineFramer
+from busd.wire.websocket import ClientFramer
+
+_MAX_FRAME_BYTES = 1024 * 1024 * 1024  # it is the bus that has to have limits, not its tester
+encode = msgspec.json.encode
+
+
+class ScriptedPeer:
+    """One peer, connected to a `MemoryBus`; made by its `join` and `connect`."""
+
+    def __init__(
+        self, name: str, connection: Connection, soon: Soon, *, web_socket: bool, chunk: int | None
+    ) -> None:
+        self.name = name
+        self.inbox: deque[Handed] = deque()  # messages not taken by `next_message` yet
+        self.answers: dict[int, Answer[Any]] = {}  # by request id
+        self.frames: list[bytes] = []  # everything the bus sent, frame by frame
+        self.has_end = False  # the bus said that nothing more comes
+        self.framer: Framer = LineFramer(_MAX_FRAME_BYTES)
+        if web_socket:
+            self.framer = ClientFramer("ws://localhost:7892/", _MAX_FRAME_BYTES)
+        self._chunk = chunk
+        self._out: list[bytes] = []
+        self.transport = MemoryTransport(connection, self, soon)
+
+    def __repr__(self) -> str:
+        return f"<peer {self.name}{'' if self.is_connected else ', gone'}>"
+
+    @property
+    def is_connected(self) -> bool:
+        """True while neither side has ended the connection."""
+        return self.transport.is_open and not self.has_end
+
+    # Asking
+
+    def initialize(self, client_id: str | None = None, info: object = None) -> Answer[Any]:
+        params = {"clientId": self.name if client_id is None else client_id}
+        return self.call("initialize", params if info is None else params | {"clientInfo": info})
+
+    def subscribe(self, pattern: str) -> None:
+        """Subscribe; raises CallRefused if the bus will not have it."""
+        self.call("subscribe", {"address": pattern}).raw  # noqa: B018
+
+    def unsubscribe(self, pattern: str) -> None:
+        """Unsubscribe; raises CallRefused if there is nothing to undo."""
+        self.call("unsubscribe", {"address": pattern}).raw  # noqa: B018
+
+    def send(
+        self, to: str, payload: object, *, sender: str | None = None, message_id: str | None = None
+    ) -> Answer[ReceiptSeen]:
+        """Send a message; a `msgspec.Raw` payload goes out byte for byte."""
+        answer = self._expect("sendMessage", ReceiptSeen)
+        params = _message(to, payload, sender, message_id)
+        self.send_frame(encode(Call(answer.request_id, "sendMessage", params)))
+        return answer
+
+    def notify(
+        self, to: str, payload: object, *, sender: str | None = None, message_id: str | None = None
+    ) -> None:
+        """Send a message without wanting to know what became of it."""
+        params = _message(to, payload, sender, message_id)
+        self.send_frame(encode(Notification("sendMessage", params)))
+
+    def call(self, method: str, params: object) -> Answer[Any]:
+        """Call any method of the bus."""
+        answer: Answer[Any] = self._expect(method, object)
+        self.send_frame(encode(Call(answer.request_id, method, params)))
+        return answer
+
+    def batch(self, *calls: tuple[str, object]) -> list[Answer[Any]]:
+        """Call several methods in one frame."""
+        answers: list[Answer[Any]] = [self._expect(method, object) for method, _ in calls]
+        frame = [
+            Call(answer.request_id, answer.method, params)
+            for answer, (_, params) in zip(answers, calls, strict=True)
+        ]
+        self.send_frame(encode(frame))
+        return answers
+
+    def _expect(self, method: str, shape: type[Any]) -> Answer[Any]:
+        answer: Answer[Any] = Answer(len(self.answers) + 1, method, shape)
+        self.answers[answer.request_id] = answer
+        return answer
+
+    # Being asked
+
+    def next_message(self) -> Handed:
+        """Take the next message that this peer was handed."""
+        assert self.inbox, f"{self.name} was handed no message"
+        return self.inbox.popleft()
+
+    # Bytes out
+
+    def send_frame(self, frame: bytes) -> None:
+        """Send one frame, whatever is in it."""
+        self._out.append(frame)
+        self._flush()
+
+    def _flush(self) -> None:
+        for data in self.framer.encode(self._out):
+            self.feed(data)
+
+    def feed(self, data: bytes) -> None:
+        """Send bytes, whatever they are."""
+        if self.transport.is_open:
+            size = self._chunk or max(len(data), 1)
+            for start in range(0, len(data), size):
+                self.transport.feed(data[start : start + size])
+
+    # Bytes in
+
+    def stop_reading(self) -> None:
+        """Let what the bus sends pile up."""
+        self.transport.read(is_wanted=False)
+
+    def read_on(self) -> None:
+        """Read what has piled up, and from now on everything."""
+        self.transport.read(is_wanted=True)
+
+    def on_bytes(self, data: bytes) -> None:
+        for frame in self.framer.feed(data):
+            self.frames.append(frame)
+            self._take(frame)
+        if self.framer.wants_flush:
+            self._flush()
+
+    def _take(self, frame: bytes) -> None:
+        if frame[:1] == b"[":
+            for element in decode_elements(frame):
+                self._take_one(decode_loose(element))
+        else:
+            self._take_one(decode_loose(frame))
+
+    def _take_one(self, envelope: LooseEnvelope) -> None:
+        if envelope.method == "processMessage":
+            assert isinstance(envelope.id, int)
+            assert envelope.params is not UNSET
+            self.inbox.append(Handed(self, envelope.id, envelope.params))
+        elif isinstance(envelope.id, int) and envelope.id in self.answers:
+            self.answers[envelope.id].replies.append(envelope)
+
+    # Parting
+
+    def half_close(self) -> None:
+        """Say that nothing more comes, and go on reading."""
+        self.transport.feed_eof()
+
+    def leave(self) -> None:
+        """Be gone from one moment to the next, as a killed process is."""
+        self.transport.lose()
+
+    def on_end(self) -> None:
+        self.has_end = True
+
+
+def _message(
+    to: str, payload: object, sender: str | None, message_id: str | None
+) -> dict[str, object]:
+    given = {"from": sender, "to": to, "messageId": message_id, "payload": payload}
+    return {name: value for name, value in given.items() if value is not None}
