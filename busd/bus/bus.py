@@ -41,6 +41,7 @@ class Bus:
         self.limits = limits or DeliveryLimits()
         self.policy = policy
         self.routes = Routes()
+        self._remembered = self.routes.remembered
         self.peers: dict[RemotePeer, None] = {}  # in the order they joined
         self.is_stopping = False
         self._clock = clock
@@ -62,7 +63,9 @@ class Bus:
         """Carry one accepted message to everyone it is addressed to."""
         if message.message_id is UNSET:
             message.message_id = f"msg_{ULID()}"
-        peers = self.routes.match(message.to)
+        peers = self._remembered.get(message.to)
+        if peers is None:
+            peers = self.routes.match(message.to)
         self._last_call_id = call_id = self._last_call_id + 1
         # One call id for all addressees, so one frame for all: the answer is looked up among the
         # calls of the peer that sent it. (64 KiB to 100 peers: encoded once, not 100 times.)
@@ -78,8 +81,16 @@ class Bus:
             delivery = Delivery(call_id, message.message_id, asker, request_id, deadline)
         elif peers:
             deadline = self._clock() + self.limits.ack_seconds
-            delivery = FanOut(call_id, message.message_id, asker, request_id, deadline)
-            delivery.gather(len(peers), self._held, self.limits)
+            delivery = FanOut(
+                call_id,
+                message.message_id,
+                asker,
+                request_id,
+                deadline,
+                len(peers),
+                self._held,
+                self.limits,
+            )
         else:
             asker.answer(request_id, Receipt(True, message.message_id, [], "no route"))
             return

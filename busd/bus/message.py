@@ -13,7 +13,7 @@ NOTHING = Raw(b"{}")
 Payload = Annotated[Raw, Meta(extra_json_schema={"type": "object"})]
 
 
-class Message(msgspec.Struct, rename="camel", kw_only=True):
+class Message(msgspec.Struct, rename="camel", kw_only=True, gc=False):
     """The params of `sendMessage` and of `processMessage`: the same object goes in and out.
 
     `payload` is last so that the last byte but two of an encoded call tells what it was.
@@ -25,7 +25,7 @@ class Message(msgspec.Struct, rename="camel", kw_only=True):
     payload: Payload
 
 
-class Ack(msgspec.Struct, rename="camel"):
+class Ack(msgspec.Struct, rename="camel", gc=False):
     """One addressee's answer: the result of `processMessage`, and one of `sendMessage`'s acks."""
 
     success: bool = True
@@ -50,7 +50,7 @@ class LooseAck(msgspec.Struct, rename="camel"):
     retry_seconds: int | float | None = None
 
 
-class Receipt(msgspec.Struct, rename="camel"):
+class Receipt(msgspec.Struct, rename="camel", gc=False):
     """The result of `sendMessage`."""
 
     accepted: bool

@@ -40,14 +40,23 @@ class Peer(Protocol):
 class RemotePeer(Endpoint[Message, Ack]):
     """A peer at the other end of a connection; nameless until it has initialized."""
 
-    __slots__ = ("bus", "connection_id", "info", "name", "speaks_as", "subscriptions")
+    __slots__ = (
+        "bus",
+        "connection_id",
+        "info",
+        "max_unanswered",
+        "name",
+        "speaks_as",
+        "subscriptions",
+    )
 
     hot_method = "sendMessage"
-    decoder = msgspec.json.Decoder(Envelope[Message, Ack])
+    decode = staticmethod(msgspec.json.Decoder(Envelope[Message, Ack]).decode)
 
     def __init__(self, connection: Connection, bus: Bus) -> None:
         super().__init__(connection)
         self.bus = bus
+        self.max_unanswered = bus.limits.max_unanswered
         self.connection_id = f"conn-{next(_connection_numbers)}"
         self.name = ""
         self.info: Raw | None = None
@@ -82,15 +91,18 @@ class RemotePeer(Endpoint[Message, Ack]):
         if not self.bus.owes_answer(self):
             self.connection.close()
 
-    def on_lost(self) -> None:
-        self.bus.leave(self, "lost")
+    def on_lost(self, reason: str) -> None:
+        self.bus.leave(self, reason)
+
+    def on_fault(self) -> None:
+        log.exception("connection.failed", peer=self.name, remote=self.connection.remote)
 
     # From the bus
 
     def hand_over(self, message: Message, frame: bytes, delivery: Delivery) -> None:
         """Take one message, unless there is too much that this peer has not read or answered."""
         calls = self.calls
-        if self.connection.is_clogged or len(calls) >= self.bus.limits.max_unanswered:
+        if self.connection.is_clogged or len(calls) >= self.max_unanswered:
             delivery.settle_failed(self, "peer is busy", BUSY_RETRY_SECONDS)
             return
         # Recorded before it is sent: a quick peer answers before send() returns.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -10,7 +11,6 @@ from typing import Any
 
 import anyio
 import msgspec
-import structlog
 from anyio.abc import TaskGroup
 from msgspec import UNSET, Raw
 from ulid import ULID
@@ -28,7 +28,7 @@ from busd.wire.connection import Connection, flush_touched
 from busd.wire.driver import scheduler
 from busd.wire.places import find_bus
 
-log = structlog.get_logger("busd.client")
+log = logging.getLogger("busd.client")
 
 _HANDSHAKE_SECONDS = 10.0
 _SWEEP_SECONDS = 0.25
@@ -122,7 +122,7 @@ class Client:
         except ConnectionLost:
             raise BusUnreachable(f"no bus at {self.address}: {line.reason}") from None
         except BaseException:
-            line.connection.abort()
+            line.connection.abort("refused")
             raise
         self._line = line
         self._announce_line()
@@ -134,13 +134,13 @@ class Client:
             await self._line.lost.wait()
             if self._line is None:
                 return  # we closed it ourselves
-            log.warning("line.lost", address=str(self.address), reason=self._line.reason)
+            log.warning("line to %s lost: %s", self.address, self._line.reason)
             self._line = None
             for pause in pauses():
                 await anyio.sleep(pause)
                 try:
                     await self._open()
-                    log.info("line.opened", address=str(self.address))
+                    log.info("line to %s opened again", self.address)
                     break
                 except (BusUnreachable, NoAnswer):
                     continue

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import typing
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
-import structlog
 from msgspec import Raw
 
 from busd.bus.message import Ack
 from busd.client.incoming import Incoming, ack_of, failed_ack
 from busd.errors import Refuse
 
-log = structlog.get_logger("busd.client")
+log = logging.getLogger("busd.client")
 
 Handler = Callable[[Any], Any]  # plain or async; takes and gives what its author likes
 H = TypeVar("H", bound=Callable[[Any], Any])
@@ -54,7 +54,7 @@ class Handlers:
             return failed_ack(refusal.reason, refusal.retry_seconds)
         except Exception as problem:
             # The details are ours; whoever sent the message learns only that it failed.
-            log.exception("handler.failed", message=message.message_id, sender=message.sender)
+            log.exception("handler of %r failed", message)
             return failed_ack(f"handler failed: {type(problem).__name__}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -15,6 +16,8 @@ from busd.errors import BusdError, CallRefused, ConnectionLost, MethodNotFound, 
 from busd.rpc.endpoint import Asker, Endpoint
 from busd.rpc.envelope import Call, Envelope, LooseEnvelope, RequestId, encode, read_error
 from busd.wire.connection import Connection
+
+log = logging.getLogger("busd.client")
 
 TakeMessage = Callable[[Message, "Line", RequestId], None]
 _call_ids = count(1)
@@ -63,13 +66,13 @@ class Line(Endpoint[Message, Raw]):
     __slots__ = ("_last_sent", "_take", "gone", "lost", "reason")
 
     hot_method = "processMessage"
-    decoder = msgspec.json.Decoder(Envelope[Message, Raw])
+    decode = staticmethod(msgspec.json.Decoder(Envelope[Message, Raw]).decode)
 
     def __init__(self, connection: Connection, take: TakeMessage) -> None:
         super().__init__(connection)
         self.lost = anyio.Event()  # nothing more goes in or out
         self.gone = anyio.Event()  # and the socket is closed
-        self.reason = "closed by the bus"
+        self.reason = ""
         self._take = take
         self._last_sent = 0  # the highest call id whose bytes have left
 
@@ -111,8 +114,12 @@ class Line(Endpoint[Message, Raw]):
 
     def on_flushed_after_end(self) -> None: ...
 
-    def on_lost(self) -> None:
+    def on_fault(self) -> None:
+        log.exception("a message from the bus could not be taken")
+
+    def on_lost(self, reason: str) -> None:
         """Tell everybody who waits for an answer whether it is too late to send again."""
+        self.reason = self.reason or reason
         calls, self.calls = self.calls, {}
         for call_id, pending in calls.items():
             maybe = call_id <= self._last_sent

@@ -161,7 +161,7 @@ class SyncIncoming:
 
     @property
     def is_answered(self) -> bool:
-        return bool(self._message.is_answered)
+        return self._message.is_answered
 
     def read(self, kind: builtins.type[T]) -> T:
         """Give the payload as `kind`; raises Refuse naming the member that does not fit."""
@@ -173,4 +173,6 @@ class SyncIncoming:
 
     def fail(self, reason: str, *, retry_seconds: float | None = None) -> bool:
         """Answer that it did not go well, and whether trying again may help."""
-        return self._portal.call(lambda: self._message.fail(reason, retry_seconds=retry_seconds))
+        return bool(
+            self._portal.call(lambda: self._message.fail(reason, retry_seconds=retry_seconds))
+        )

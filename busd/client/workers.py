@@ -30,28 +30,32 @@ class Workers(Generic[T]):
         self._started = 0
         self._is_waking = False  # a worker was woken and has not run yet
 
+        self._start_one()
+
     def put(self, item: T) -> None:
+        """Add an item; called by transports, where no task may be started."""
         self._items.append(item)
         self._wake_one()
 
     def _wake_one(self) -> None:
-        if self._is_waking:
-            return
-        if self._idle:
+        if self._idle and not self._is_waking:
+            self._is_waking = True
             self._idle.pop().set()
-            self._is_waking = True
-        elif self._started < self._limit:
-            self._started += 1
-            self._tasks.start_soon(self._work)
-            self._is_waking = True
+
+    def _start_one(self) -> None:
+        self._started += 1
+        self._tasks.start_soon(self._work)
 
     async def _work(self) -> None:
         while True:
             self._is_waking = False
             while self._items:
                 item = self._items.popleft()
-                if self._items:
-                    self._wake_one()  # in case this one's handler waits for something
+                # This handler may wait for something: somebody must be there for the next item.
+                if not self._idle and not self._is_waking and self._started < self._limit:
+                    self._start_one()
+                elif self._items:
+                    self._wake_one()
                 await self._handle(item)
             resume = anyio.Event()
             self._idle.append(resume)

@@ -35,14 +35,12 @@ def _with_client(
     import anyio
 
     from busd.client.client import Client
-    from busd.ops.logs import set_up_logs
 
     async def run() -> T:
         info = {"name": "busd command line", "pid": os.getpid()}
         async with Client(name or f"cli:{os.getpid()}", address=address, info=info) as bus:
             return await talk(bus)
 
-    set_up_logs("warning")
     return anyio.run(run, backend_options={"use_uvloop": True})
 
 

@@ -15,7 +15,11 @@ def set_up_logs(level: str) -> None:
     """Send every log line of this process to stderr, from `level` upwards."""
     is_terminal = sys.stderr.isatty()
     renderer: Any = (
-        structlog.dev.ConsoleRenderer(colors="NO_COLOR" not in os.environ)
+        structlog.dev.ConsoleRenderer(
+            colors="NO_COLOR" not in os.environ,
+            # Not the pretty one: it prints local variables, and so secrets.
+            exception_formatter=structlog.dev.plain_traceback,
+        )
         if is_terminal
         else structlog.processors.JSONRenderer(serializer=_encode_line)
     )

@@ -27,7 +27,7 @@ from busd.rpc.envelope import LooseEnvelope, RequestId
 
 with warnings.catch_warnings():
     # jsonrpcserver 5.0 reads its schema by a function that Python 3.11 and 3.12 call deprecated.
-    warnings.filterwarnings("ignore", category=DeprecationWarning, message="read_text")
+    warnings.filterwarnings("ignore", category=DeprecationWarning, message="(read|open)_text")
     from jsonrpcserver import JsonRpcError, Success, dispatch_to_response
     from oslash.either import Left, Right
 

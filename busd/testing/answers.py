@@ -50,20 +50,24 @@ class Answer(Generic[R]):
     def is_done(self) -> bool:
         return bool(self.replies)
 
-    @property
-    def raw(self) -> bytes:
-        """The result byte for byte; raises NoAnswer if there is none, CallRefused for an error."""
+    def check(self) -> None:
+        """Raise NoAnswer if there is no answer yet, CallRefused if it is an error."""
         if not self.replies:
             raise NoAnswer(f"{self.method} has not been answered yet")
         if (error := self.error) is not None:
             data = None if error.data is UNSET else error.data
             raise CallRefused(error.code, error.message, data)
+
+    @property
+    def raw(self) -> bytes:
+        """The result byte for byte; raises as `check` does."""
+        self.check()
         result = self.replies[0].result
         return b"" if result is UNSET else bytes(result)
 
     @property
     def result(self) -> R:
-        """The result; raises NoAnswer if there is none, CallRefused if it is an error."""
+        """The result; raises as `check` does."""
         return msgspec.json.decode(self.raw, type=self._shape)
 
     @property

@@ -76,7 +76,7 @@ class MemoryBus:
     ) -> ScriptedPeer:
         """Give a peer that has initialized and subscribed; raises CallRefused if it may not."""
         peer = self.connect(client_id, web_socket=web_socket, chunk=chunk)
-        peer.initialize(info=info).raw  # noqa: B018  raises what went wrong
+        peer.initialize(info=info).check()
         for pattern in subscribe:
             peer.subscribe(pattern)
         return peer

@@ -35,6 +35,7 @@ class ScriptedPeer:
             self.framer = ClientFramer("ws://localhost:7892/", _MAX_FRAME_BYTES)
         self._chunk = chunk
         self._out: list[bytes] = []
+        self._may_send = True
         self.transport = MemoryTransport(connection, self, soon)
 
     def __repr__(self) -> str:
@@ -53,11 +54,11 @@ class ScriptedPeer:
 
     def subscribe(self, pattern: str) -> None:
         """Subscribe; raises CallRefused if the bus will not have it."""
-        self.call("subscribe", {"address": pattern}).raw  # noqa: B018
+        self.call("subscribe", {"address": pattern}).check()
 
     def unsubscribe(self, pattern: str) -> None:
         """Unsubscribe; raises CallRefused if there is nothing to undo."""
-        self.call("unsubscribe", {"address": pattern}).raw  # noqa: B018
+        self.call("unsubscribe", {"address": pattern}).check()
 
     def send(
         self, to: str, payload: object, *, sender: str | None = None, message_id: str | None = None
@@ -115,8 +116,8 @@ class ScriptedPeer:
             self.feed(data)
 
     def feed(self, data: bytes) -> None:
-        """Send bytes, whatever they are."""
-        if self.transport.is_open:
+        """Send bytes, whatever they are; after `half_close` or the end they go nowhere."""
+        if self._may_send and self.transport.is_open:
             size = self._chunk or max(len(data), 1)
             for start in range(0, len(data), size):
                 self.transport.feed(data[start : start + size])
@@ -157,6 +158,7 @@ class ScriptedPeer:
 
     def half_close(self) -> None:
         """Say that nothing more comes, and go on reading."""
+        self._may_send = False
         self.transport.feed_eof()
 
     def leave(self) -> None:

@@ -17,11 +17,8 @@ from math import inf
 from typing import Protocol
 
 import msgspec
-import structlog
 
 from busd.errors import ProtocolViolation
-
-log = structlog.get_logger("busd.wire")
 
 _MIB = 1024 * 1024
 
@@ -73,7 +70,8 @@ class Session(Protocol):
     def on_violation(self, violation: ProtocolViolation, /) -> None: ...
     def on_end(self) -> None: ...
     def on_flushed_after_end(self) -> None: ...
-    def on_lost(self) -> None: ...
+    def on_lost(self, reason: str, /) -> None: ...
+    def on_fault(self) -> None: ...
 
 
 class Connection:
@@ -141,8 +139,8 @@ class Connection:
                 self.session.on_violation(framer.violation)
         except Exception:
             # Ours, not the peer's; only this connection pays for it.
-            log.exception("connection.failed", remote=self.remote)
-            self.abort()
+            self.session.on_fault()
+            self.abort("our fault")
         flush_touched(self._touched)
 
     def eof_received(self) -> bool:
@@ -152,8 +150,8 @@ class Connection:
             try:
                 self.session.on_end()
             except Exception:
-                log.exception("connection.failed", remote=self.remote)
-                self.abort()
+                self.session.on_fault()
+                self.abort("our fault")
         flush_touched(self._touched)
         return not self.is_closed
 
@@ -168,7 +166,7 @@ class Connection:
             self.transport.resume_reading()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._part()
+        self._part("lost" if exc is None else str(exc))
         self._on_gone(self)
         flush_touched(self._touched)
 
@@ -194,8 +192,7 @@ class Connection:
         if self.is_clogged and (
             self.transport.get_write_buffer_size() > self.limits.max_unread_bytes
         ):
-            log.warning("peer.closed", remote=self.remote, reason="does not read")
-            self.abort()
+            self.abort("does not read")
         elif self.has_ended:
             self.session.on_flushed_after_end()
 
@@ -218,15 +215,15 @@ class Connection:
         self.transport.writelines(self.framer.encode_close(code, reason))
         self.framer = Discard()
         self.deadline = self.clock() + self.limits.linger_seconds
-        self._part()
+        self._part(reason or "closed")
         if self.has_ended:
             self.transport.close()
         else:
             self.transport.write_eof()
 
-    def abort(self) -> None:
-        """Drop the connection without a word."""
-        self._part()
+    def abort(self, reason: str) -> None:
+        """Drop the connection without a word to the peer."""
+        self._part(reason)
         self.transport.abort()
 
     def ping(self) -> None:
@@ -234,17 +231,16 @@ class Connection:
         self.quiet_rounds += 1
         buffers = self.framer.encode_ping()
         if buffers and self.quiet_rounds > 3:
-            log.info("peer.closed", remote=self.remote, reason="no pong")
-            self.abort()
+            self.abort("no pong")
         elif buffers and self.quiet_rounds > 1:
             self.transport.writelines(buffers)
 
-    def _part(self) -> None:
+    def _part(self, reason: str) -> None:
         """Tell the session, once, that nothing more goes in or out."""
         if not self.is_closed:
             self.is_closed = True
             self._out.clear()
-            self.session.on_lost()
+            self.session.on_lost(reason)
 
 
 class Discard:

@@ -54,7 +54,7 @@ class Connections:
         for connection in [c for c in self.open if c.deadline <= now]:
             if not connection.is_closed:
                 log.info("connection.closed", remote=connection.remote, reason="no initialize")
-            connection.abort()
+            connection.abort("no initialize in time")
         if now >= self._next_ping:
             self._next_ping = now + self.limits.ping_seconds
             for connection in list(self.open):
