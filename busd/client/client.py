@@ -18,7 +18,7 @@ from ulid import ULID
 from busd.bus.address import check_address, check_pattern
 from busd.bus.message import Message, Receipt
 from busd.client.connect import LIMITS, open_line, pauses
-from busd.client.handlers import ANY_TYPE, H, Handlers
+from busd.client.handlers import ANY_TYPE, Found, H, Handlers
 from busd.client.incoming import Incoming, encode_payload
 from busd.client.line import Line
 from busd.client.workers import Workers
@@ -78,7 +78,7 @@ class Client:
         self._failure: BusdError | None = None
         self._tasks: TaskGroup = anyio.create_task_group()
         await self._tasks.__aenter__()
-        self._workers: Workers[Incoming] = Workers(self._tasks, self._handle, self._concurrency)
+        self._workers = Workers(self._tasks, self._handle, self._concurrency)
         try:
             await self._open()
         except BaseException:
@@ -307,13 +307,15 @@ class Client:
     def _take(self, message: Message, line: Line, request_id: RequestId) -> None:
         """Take a message from the line to whoever answers it."""
         incoming = Incoming(message, line, request_id, self)
-        if self.handlers and (not self._is_iterated or self.handlers.find(incoming)):
-            self._workers.put(incoming)
+        found = self.handlers.find(incoming) if self.handlers else None
+        if found or (self.handlers and not self._is_iterated):
+            self._workers.put((incoming, found))
         else:
             self._inbox.append(incoming)
             self._inbox_filled.set()
 
-    async def _handle(self, message: Incoming) -> None:
-        ack = await self.handlers.answer(message)
+    async def _handle(self, item: tuple[Incoming, Found | None]) -> None:
+        message, found = item
+        ack = await self.handlers.answer(message, found)
         if not message.is_answered:
             message.answer_nowait(ack)

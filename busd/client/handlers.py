@@ -18,6 +18,7 @@ from busd.errors import Refuse
 log = logging.getLogger("busd.client")
 
 Handler = Callable[[Any], Any]  # plain or async; takes and gives what its author likes
+Found = tuple[Handler, Callable[[Incoming], Any]]  # what answers, and how to read for it
 H = TypeVar("H", bound=Callable[[Any], Any])
 ANY_TYPE = ""
 
@@ -26,7 +27,7 @@ class Handlers:
     """The handlers of one client."""
 
     def __init__(self) -> None:
-        self._by_type: dict[str, tuple[Handler, Callable[[Incoming], Any]]] = {}
+        self._by_type: dict[str, Found] = {}
 
     def __bool__(self) -> bool:
         return bool(self._by_type)
@@ -37,13 +38,12 @@ class Handlers:
             raise ValueError(f"there is a handler for {type_name or 'every type'!r} already")
         self._by_type[type_name] = (run, _reader(function))
 
-    def find(self, message: Incoming) -> tuple[Handler, Callable[[Incoming], Any]] | None:
-        found = self._by_type.get(message.type) if self._by_type.keys() - {ANY_TYPE} else None
-        return found or self._by_type.get(ANY_TYPE)
+    def find(self, message: Incoming) -> Found | None:
+        """Give the handler of this message's type, else the one of every type."""
+        return self._by_type.get(message.type) or self._by_type.get(ANY_TYPE)
 
-    async def answer(self, message: Incoming) -> Ack:
+    async def answer(self, message: Incoming, found: Found | None) -> Ack:
         """Give what the handler returns as an ack; whatever it raises is a failed one."""
-        found = self.find(message)
         if found is None:
             return failed_ack(f"no handler for type {message.type!r}")
         run, read = found

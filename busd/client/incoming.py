@@ -38,7 +38,7 @@ class Incoming:
         self._line = line
         self._request_id = request_id
         self._client = client
-        self.is_answered = request_id is UNSET
+        self.is_answered: bool = request_id is UNSET
 
     def __repr__(self) -> str:
         return f"<Incoming {self.message_id} from {self.sender} to {self.to}>"
@@ -65,11 +65,11 @@ class Incoming:
         """The payload as dicts and lists."""
         return msgspec.json.decode(self.raw)
 
-    @cached_property
+    @property
     def type(self) -> str:
         """The payload's `type`, or "" if it has none."""
         try:
-            return _decode_type(self.raw).type
+            return _decode_type(self._message.payload).type
         except msgspec.MsgspecError:
             return ""
 
@@ -119,7 +119,7 @@ def encode_payload(payload: Any) -> Raw:
     """Give the bytes of a payload; raises TypeError unless it is a JSON object."""
     if payload is None:
         return NOTHING
-    raw = payload if isinstance(payload, Raw) else Raw(encode(payload))
-    if bytes(raw)[:1] != b"{":
+    encoded = bytes(payload) if isinstance(payload, Raw) else encode(payload)
+    if encoded[:1] != b"{":
         raise TypeError(f"a payload is an object (dict or struct), not {type(payload).__name__}")
-    return raw
+    return Raw(encoded)

@@ -16,6 +16,7 @@ from busd.errors import BusdError, CallRefused, ConnectionLost, MethodNotFound, 
 from busd.rpc.endpoint import Asker, Endpoint
 from busd.rpc.envelope import Call, Envelope, LooseEnvelope, RequestId, encode, read_error
 from busd.wire.connection import Connection
+from busd.wire.driver import Promise, promise_maker
 
 log = logging.getLogger("busd.client")
 
@@ -28,16 +29,17 @@ class PendingCall:
 
     __slots__ = ("_done", "deadline", "error", "result", "what")
 
-    def __init__(self, what: str, deadline: float) -> None:
+    def __init__(self, what: str, deadline: float, done: Promise) -> None:
         self.what = what
         self.deadline = deadline
         self.result: Raw | None = None
         self.error: BusdError | None = None
-        self._done = anyio.Event()
+        self._done = done
 
     def settle(self, line: Line, result: Raw) -> None:
         self.result = result
-        self._done.set()
+        if not self._done.done():
+            self._done.set_result(None)
 
     def refuse(self, line: Line, error: Raw | UnsetType) -> None:
         body = read_error(Raw(b"{}") if error is UNSET else error)
@@ -46,14 +48,15 @@ class PendingCall:
 
     def fail(self, error: BusdError) -> None:
         self.error = error
-        self._done.set()
+        if not self._done.done():
+            self._done.set_result(None)
 
     @property
     def is_done(self) -> bool:
-        return self._done.is_set()
+        return self._done.done()
 
     async def wait(self) -> Raw:
-        await self._done.wait()
+        await self._done
         if self.error is not None:
             raise self.error
         assert self.result is not None
@@ -63,7 +66,7 @@ class PendingCall:
 class Line(Endpoint[Message, Raw]):
     """The conversation with the bus over one connection."""
 
-    __slots__ = ("_last_sent", "_take", "gone", "lost", "reason")
+    __slots__ = ("_last_sent", "_make_promise", "_take", "gone", "lost", "reason")
 
     hot_method = "processMessage"
     decode = staticmethod(msgspec.json.Decoder(Envelope[Message, Raw]).decode)
@@ -74,6 +77,7 @@ class Line(Endpoint[Message, Raw]):
         self.gone = anyio.Event()  # and the socket is closed
         self.reason = ""
         self._take = take
+        self._make_promise = promise_maker()
         self._last_sent = 0  # the highest call id whose bytes have left
 
     @property
@@ -83,7 +87,7 @@ class Line(Endpoint[Message, Raw]):
     def call(self, method: str, params: Any, what: str, deadline: float) -> tuple[int, PendingCall]:
         """Put a call on the way; it leaves with the next flush."""
         call_id = next(_call_ids)
-        pending = PendingCall(what, deadline)
+        pending = PendingCall(what, deadline, self._make_promise())
         if not self.is_open:
             pending.fail(ConnectionLost(what, maybe_delivered=False))
             return call_id, pending

@@ -169,7 +169,7 @@ class SyncIncoming:
 
     def reply(self, payload: Any = None) -> bool:
         """Answer that it went well; False if the line it came over is no more."""
-        return self._portal.call(self._message.reply, payload)
+        return bool(self._portal.call(self._message.reply, payload))
 
     def fail(self, reason: str, *, retry_seconds: float | None = None) -> bool:
         """Answer that it did not go well, and whether trying again may help."""

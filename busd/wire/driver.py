@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, Protocol
 
 import anyio
 import sniffio
@@ -17,7 +18,7 @@ from anyio.abc import TaskGroup
 
 from busd.wire.connection import Connection
 
-_READ_BYTES = 262_144
+_READ_BYTES = 65_536
 
 
 async def drive(sock: socket.socket, connection: Connection, tasks: TaskGroup) -> None:
@@ -45,6 +46,44 @@ def scheduler() -> Callable[[Callable[[], None]], object]:
     return trio.lowlevel.current_trio_token().run_sync_soon
 
 
+class Promise(Protocol):
+    """Something one task waits for and a transport fulfils: asyncio's future has this shape."""
+
+    def done(self) -> bool: ...
+    def set_result(self, result: None, /) -> None: ...
+    def __await__(self) -> Generator[Any, Any, None]: ...
+
+
+def promise_maker() -> Callable[[], Promise]:
+    """Give the function that makes a promise on the running loop.
+
+    An anyio.Event does the same for 4 µs on asyncio, a quarter of all a client spends per message.
+    """
+    if sniffio.current_async_library() == "asyncio":
+        import asyncio
+
+        return asyncio.get_running_loop().create_future
+    return EventPromise
+
+
+class EventPromise:
+    """asyncio's future for loops without one."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self) -> None:
+        self._event = anyio.Event()
+
+    def done(self) -> bool:
+        return self._event.is_set()
+
+    def set_result(self, result: None) -> None:
+        self._event.set()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._event.wait().__await__()
+
+
 class SocketTransport:
     """asyncio's transport for loops without one: direct sends, a writer task only when blocked."""
 
@@ -63,13 +102,17 @@ class SocketTransport:
 
     async def pump(self) -> None:
         """Feed what arrives to the connection until one side has closed."""
+        from trio import ClosedResourceError
+        from trio.lowlevel import wait_readable  # anyio's finds out each time that this is trio
+
         try:
             while not self._is_closed:
-                await self._may_read.wait()
-                await anyio.wait_readable(self._sock)
+                if not self._may_read.is_set():  # waiting for a set event costs a whole round
+                    await self._may_read.wait()
+                await wait_readable(self._sock)
                 if not self._read_once():
                     break
-        except (OSError, anyio.ClosedResourceError):
+        except (OSError, ClosedResourceError):
             pass  # reset by the peer, or aborted by us: both end here
         finally:
             self._is_closed = True

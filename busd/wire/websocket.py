@@ -13,6 +13,9 @@ from websockets.server import ServerProtocol
 from websockets.uri import parse_uri
 
 from busd.errors import ProtocolViolation
+from busd.wire.lines import JOIN_BYTES
+
+_FIN_TEXT = 0x81
 
 # Looks at an HTTP request before it becomes a WebSocket: None admits, (status, text) refuses.
 Admit = Callable[[Request], tuple[int, str] | None]
@@ -120,6 +123,25 @@ class ServerFramer(WebSocketFramer):
         # No extensions: without permessage-deflate there is no compressed bomb to defuse.
         super().__init__(ServerProtocol(max_size=max_frame_bytes), max_frame_bytes)
         self._admit = admit
+
+    def encode(self, frames: list[bytes]) -> list[bytes]:
+        """Write text frames by hand: two bytes of header take 0.2 µs, a Frame object 1.5."""
+        if self._protocol.state is not State.OPEN:
+            return super().encode(frames)
+        buffers: list[bytes] = []
+        for frame in frames:
+            size = len(frame)
+            if size < 126:
+                buffers.append(bytes((_FIN_TEXT, size)))
+            elif size < 65_536:
+                buffers.append(bytes((_FIN_TEXT, 126, size >> 8, size & 255)))
+            else:
+                buffers.append(bytes((_FIN_TEXT, 127)) + size.to_bytes(8))
+            buffers.append(frame)
+        buffers += self._protocol.data_to_send()
+        is_short = sum(map(len, buffers)) <= JOIN_BYTES or len(frames) > 1
+        frames.clear()
+        return [b"".join(buffers)] if buffers and is_short else buffers
 
     def _shake_hands(self, event: object) -> None:
         protocol = self._protocol
