@@ -15,7 +15,13 @@ from websockets.uri import parse_uri
 from busd.errors import ProtocolViolation
 from busd.wire.lines import JOIN_BYTES
 
+try:
+    from websockets.speedups import apply_mask
+except ImportError:  # built without its C part
+    from websockets.utils import apply_mask
+
 _FIN_TEXT = 0x81
+_MASKED_HEADER_BYTES = 8  # at most, for frames below 64 KiB
 
 # Looks at an HTTP request before it becomes a WebSocket: None admits, (status, text) refuses.
 Admit = Callable[[Request], tuple[int, str] | None]
@@ -123,6 +129,37 @@ class ServerFramer(WebSocketFramer):
         # No extensions: without permessage-deflate there is no compressed bomb to defuse.
         super().__init__(ServerProtocol(max_size=max_frame_bytes), max_frame_bytes)
         self._admit = admit
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Read the whole text frames at the front by hand, and leave the rest to the layer below.
+
+        Its parser is complete and takes 4.5 µs a frame; nearly all frames need none of that.
+        """
+        protocol = self._protocol
+        if protocol.state is not State.OPEN or protocol.reader.buffer or self._message is not None:
+            return super().feed(data)
+        self.wants_flush = False
+        frames, used = self._read_whole_frames(data)
+        return frames + super().feed(data[used:]) if used < len(data) else frames
+
+    def _read_whole_frames(self, data: bytes) -> tuple[list[bytes], int]:
+        """Give the masked, unfragmented text frames that `data` begins with, and their size."""
+        frames: list[bytes] = []
+        at, end = 0, len(data)
+        while end - at > _MASKED_HEADER_BYTES and data[at] == _FIN_TEXT:
+            size = data[at + 1] - 128
+            if not 0 <= size <= 126:
+                break  # without the mask it must have, or 64 KiB and more
+            mask = at + 2
+            if size == 126:
+                mask = at + 4
+                size = int.from_bytes(data[at + 2 : mask])
+            stop = mask + 4 + size
+            if stop > end or size > self._max_frame_bytes:
+                break
+            frames.append(apply_mask(data[mask + 4 : stop], data[mask : mask + 4]))
+            at = stop
+        return frames, at
 
     def encode(self, frames: list[bytes]) -> list[bytes]:
         """Write text frames by hand: two bytes of header take 0.2 µs, a Frame object 1.5."""
