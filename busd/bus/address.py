@@ -37,7 +37,15 @@ def _problem(text: str) -> str:
 
 def compile_glob(pattern: str) -> re.Pattern[str]:
     """Give the expression that matches what the glob does: `*` any run, `?` any one character."""
-    # Runs of * are one *, or matching would take exponential time.
-    parts = re.split(r"(\*+|\?)", pattern)
-    wild = {"*": ".*", "?": "."}
-    return re.compile("".join(wild.get(part[:1], re.escape(part)) for part in parts if part), re.S)
+    first, *others = [_literally(part) for part in re.split(r"\*+", pattern)]
+    if not others:
+        return re.compile(first, re.S)
+    *between, last = others
+    # What stands between two stars is looked for once, from the left, and stays where it is found
+    # (an atomic group): to try all places would take hours for a few stars.
+    found = "".join(f"(?>.*?{part})" for part in between)
+    return re.compile(f"{first}{found}.*{last}", re.S)
+
+
+def _literally(part: str) -> str:
+    return "".join("." if character == "?" else re.escape(character) for character in part)

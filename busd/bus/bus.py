@@ -117,6 +117,10 @@ class Bus:
         log.info("peer.left", peer=peer.name, connection=peer.connection_id, reason=reason)
 
     def subscribe(self, peer: RemotePeer, pattern: str) -> None:
+        """Route what `pattern` matches to a peer, within what one peer may have."""
+        limit = self.limits.max_subscriptions
+        if len(peer.subscriptions) >= limit and pattern not in peer.subscriptions:
+            raise Busy(f"more than {limit} subscriptions", rule="max_subscriptions", limit=limit)
         self.routes.add(pattern, peer)
         peer.subscriptions.add(pattern)
 

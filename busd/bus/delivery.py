@@ -20,8 +20,13 @@ class DeliveryLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     ack_seconds: float = 60.0
     max_unanswered: int = 1_024  # per peer
+    max_subscriptions: int = 16_384  # per peer
     max_ack_bytes: int = 1024 * 1024  # of all payloads in one answer
     max_held_bytes: int = 64 * 1024 * 1024  # of all ack payloads waiting for slower peers
+
+
+_OPENING_BRACE = ord("{")
+_SHORT_CHARACTERS = 200  # of an ack's message, which need not be counted
 
 
 class HeldBytes:
@@ -47,6 +52,8 @@ class Delivery(msgspec.Struct, eq=False):
 
     def settle(self, peer: Peer, ack: Ack) -> None:
         """Take the one ack of the one peer."""
+        if ack.payload is not NOTHING and memoryview(ack.payload)[0] != _OPENING_BRACE:
+            ack = _without_payload(ack)
         ack.client_id = peer.name
         self.asker.answer(self.request_id, Receipt(True, self.message_id, [ack]))
 
@@ -72,8 +79,10 @@ class FanOut(Delivery, eq=False):
     acks: list[Ack] = []
 
     def settle(self, peer: Peer, ack: Ack) -> None:
+        if ack.payload is not NOTHING and memoryview(ack.payload)[0] != _OPENING_BRACE:
+            ack = _without_payload(ack)
         ack.client_id = peer.name
-        if ack.payload is not NOTHING:
+        if ack.payload is not NOTHING or len(ack.message) > _SHORT_CHARACTERS:
             self._hold(ack)
         self.acks.append(ack)
         self.missing -= 1
@@ -83,7 +92,7 @@ class FanOut(Delivery, eq=False):
 
     def _hold(self, ack: Ack) -> None:
         """Keep the payload only within the limits: a slow peer must not pile up the others'."""
-        size = memoryview(ack.payload).nbytes
+        size = memoryview(ack.payload).nbytes + len(ack.message)
         limits = self.limits
         if (
             self.held_bytes + size > limits.max_ack_bytes
@@ -96,6 +105,14 @@ class FanOut(Delivery, eq=False):
         ack.payload = ack.payload.copy()
         self.held_bytes += size
         self.held.count += size
+
+
+def _without_payload(ack: Ack) -> Ack:
+    """Give what an ack means whose payload is no object: null is none, the rest makes no sense."""
+    if bytes(ack.payload) != b"null":
+        return _failed_by(UNSET)
+    ack.payload = NOTHING
+    return ack
 
 
 def _failed_by(error: Raw | UnsetType) -> Ack:

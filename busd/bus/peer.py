@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw
 from busd.bus.address import check_address
 from busd.bus.delivery import Delivery
 from busd.bus.message import Ack, Message, read_ack
-from busd.errors import NotInitialized, SenderRefused
+from busd.errors import Busy, NotInitialized, SenderRefused
 from busd.rpc.endpoint import Asker, Endpoint
 from busd.rpc.envelope import Envelope, LooseEnvelope, RequestId
 from busd.wire.connection import Connection
@@ -77,7 +77,17 @@ class RemotePeer(Endpoint[Message, Ack]):
         self.bus.deliver(message, asker, request_id)
 
     def on_request(self, envelope: LooseEnvelope, asker: Asker) -> None:
+        """Take any other request, unless too many answers are unread already."""
+        connection = self.connection
+        if asker is self and connection.is_clogged:
+            if envelope.wants_answer:
+                request_id = None if envelope.id is UNSET else envelope.id
+                self.fail(request_id, Busy("read the answers first", retrySeconds=1))
+            return
         self.bus.dispatch(self, envelope, asker)
+        if asker is self:
+            # At once: a chunk has room for 5,000 requests, and an answer may have a MiB.
+            connection.flush()
 
     def read_result(self, raw: Raw) -> Ack:
         return read_ack(raw)

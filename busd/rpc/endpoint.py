@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from busd.errors import InvalidRequest, ParseError, ProtocolViolation, RequestError
+from busd.errors import Busy, InvalidRequest, ParseError, ProtocolViolation, RequestError
 from busd.rpc.envelope import (
     Envelope,
     LooseEnvelope,
@@ -22,6 +22,7 @@ from busd.wire.connection import Connection
 
 P = TypeVar("P")
 R = TypeVar("R")
+MAX_BATCH = 1_000
 _UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -83,7 +84,7 @@ class Endpoint(Generic[P, R]):
             self._receive_odd(frame, asker)
             return
         if envelope.method is None:
-            if envelope.result is not UNSET:
+            if envelope.result is not UNSET and envelope.error is UNSET:
                 call = self.calls.pop(envelope.id, None)  # type: ignore[arg-type]
                 if call is not None:  # else too late, twice, or never asked for
                     call.settle(self, envelope.result)
@@ -122,6 +123,11 @@ class Endpoint(Generic[P, R]):
         if not elements:
             self.fail(None, InvalidRequest("Invalid request", detail="an empty batch"))
             return
+        if len(elements) > MAX_BATCH:
+            # A frame of a MiB has room for 500,000: 3 s of our time and 70 MB of answers.
+            detail = f"a batch of more than {MAX_BATCH}"
+            self.fail(None, InvalidRequest("Invalid request", detail=detail, limit=MAX_BATCH))
+            return
         frames = [bytes(element) for element in elements]
         batch = Batch(self, sum(map(_wants_answer, frames)))
         for frame in frames:
@@ -132,7 +138,7 @@ class Endpoint(Generic[P, R]):
         call = self.calls.pop(envelope.id, None) if isinstance(envelope.id, int) else None
         if call is None:
             return
-        if envelope.result is UNSET:
+        if envelope.result is UNSET or envelope.has_error:
             call.refuse(self, envelope.error)
             return
         try:
@@ -169,19 +175,23 @@ class Batch:
         self._endpoint = endpoint
         self._expected = expected
         self._answers: list[bytes] = []
+        self._bytes = 0
 
     def answer(self, request_id: RequestId, result: Any) -> None:
         if request_id is not UNSET:
-            self._add(encode(Result(request_id, result)))
+            self._add(request_id, encode(Result(request_id, result)))
 
     def fail(self, request_id: RequestId, fault: RequestError) -> None:
         if request_id is not UNSET:
-            self._add(encode_failure(request_id, fault))
+            self._add(request_id, encode_failure(request_id, fault))
 
     def belongs_to(self, endpoint: Any) -> bool:
         return endpoint is self._endpoint
 
-    def _add(self, answer: bytes) -> None:
+    def _add(self, request_id: RequestId, answer: bytes) -> None:
+        self._bytes += len(answer)
+        if self._bytes > self._endpoint.connection.limits.max_unread_bytes:
+            answer = encode_failure(request_id, Busy("the answers to this batch are too large"))
         self._answers.append(answer)
         if len(self._answers) == self._expected:
             self._endpoint.connection.send(b"[" + b",".join(self._answers) + b"]")

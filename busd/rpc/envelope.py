@@ -52,6 +52,11 @@ class LooseEnvelope(msgspec.Struct):
         return not (self.is_reply or (self.id is UNSET and self.is_request))
 
     @property
+    def has_error(self) -> bool:
+        """True if there is an error that says something; some peers send null beside a result."""
+        return self.error is not UNSET and bytes(self.error) != b"null"
+
+    @property
     def is_reply(self) -> bool:
         return self.method is None and not (self.result is UNSET and self.error is UNSET)
 

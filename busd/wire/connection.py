@@ -57,7 +57,7 @@ class Framer(Protocol):
     wants_flush: bool  # set by feed(): the framer has bytes of its own to send (a pong)
 
     def allow(self, max_frame_bytes: int) -> None: ...
-    def feed(self, data: bytes) -> list[bytes]: ...
+    def feed(self, data: bytes) -> Iterable[bytes]: ...  # `violation` is set when all are taken
     def encode(self, frames: list[bytes]) -> list[bytes]: ...
     def encode_close(self, code: int, reason: str) -> list[bytes]: ...
     def encode_ping(self) -> list[bytes]: ...
@@ -95,7 +95,6 @@ class Connection:
     )
 
     session: Session
-    transport: Transport
 
     def __init__(
         self,
@@ -107,6 +106,7 @@ class Connection:
         on_gone: Callable[[Connection], None] = lambda connection: None,
     ) -> None:
         self.framer = framer
+        self.transport: Transport = NoTransport()
         self.limits = limits
         self.remote = remote
         self.clock = clock
@@ -123,6 +123,9 @@ class Connection:
 
     def connection_made(self, transport: Transport) -> None:
         self.transport = transport
+        if self.is_closed:  # before it was made: the bus stopped meanwhile
+            transport.abort()
+            return
         transport.set_write_buffer_limits(high=self.limits.max_queue_bytes)
 
     def data_received(self, data: bytes) -> None:
@@ -218,8 +221,11 @@ class Connection:
         self._part(reason or "closed")
         if self.has_ended:
             self.transport.close()
-        else:
+            return
+        try:
             self.transport.write_eof()
+        except OSError:  # asyncio's own transport: the peer was faster
+            self.transport.abort()
 
     def abort(self, reason: str) -> None:
         """Drop the connection without a word to the peer."""
@@ -241,6 +247,24 @@ class Connection:
             self.is_closed = True
             self._out.clear()
             self.session.on_lost(reason)
+
+
+class NoTransport:
+    """The transport of a connection that is still being made: there is nothing to tell anybody."""
+
+    __slots__ = ()
+
+    def write(self, data: bytes) -> None: ...
+    def writelines(self, list_of_data: Iterable[bytes]) -> None: ...
+    def write_eof(self) -> None: ...
+    def abort(self) -> None: ...
+    def close(self) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
 
 
 class Discard:
@@ -268,5 +292,10 @@ class Discard:
 def flush_touched(touched: list[Connection]) -> None:
     """Write out, once each, the connections that have something to send."""
     for connection in touched:
-        connection.flush()
+        try:
+            connection.flush()
+        except Exception:
+            # Only this one pays, and nobody behind it in the list.
+            connection.session.on_fault()
+            connection.abort("our fault")
     touched.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from websockets.client import ClientProtocol
 from websockets.exceptions import PayloadTooBig
@@ -44,7 +44,7 @@ class WebSocketFramer:
         self._max_frame_bytes = max_frame_bytes
         self._protocol.max_message_size = max_frame_bytes
 
-    def feed(self, data: bytes) -> list[bytes]:
+    def feed(self, data: bytes) -> Iterable[bytes]:
         protocol = self._protocol
         if self.violation is not None:
             return []
@@ -55,7 +55,8 @@ class WebSocketFramer:
                 self._take(event, frames)
             else:
                 self._shake_hands(event)
-        if self.violation is None and protocol.close_expected():
+        # A parser that failed before the handshake was answered does not say so in any other way.
+        if self.violation is None and (protocol.parser_exc or protocol.close_expected()):
             self.violation = self._explain_close()
         self.wants_flush = bool(protocol.writes)
         return frames
@@ -130,21 +131,31 @@ class ServerFramer(WebSocketFramer):
         super().__init__(ServerProtocol(max_size=max_frame_bytes), max_frame_bytes)
         self._admit = admit
 
-    def feed(self, data: bytes) -> list[bytes]:
+    def feed(self, data: bytes) -> Iterable[bytes]:
         """Read the whole text frames at the front by hand, and leave the rest to the layer below.
 
         Its parser is complete and takes 4.5 µs a frame; nearly all frames need none of that.
         """
-        protocol = self._protocol
-        if protocol.state is not State.OPEN or protocol.reader.buffer or self._message is not None:
+        if not self._is_between_frames():
             return super().feed(data)
         self.wants_flush = False
-        frames, used = self._read_whole_frames(data)
-        return frames + super().feed(data[used:]) if used < len(data) else frames
+        return self._read_whole_frames(data)
 
-    def _read_whole_frames(self, data: bytes) -> tuple[list[bytes], int]:
-        """Give the masked, unfragmented text frames that `data` begins with, and their size."""
-        frames: list[bytes] = []
+    def _is_between_frames(self) -> bool:
+        """True if the next byte begins a frame, of a message of its own."""
+        protocol = self._protocol
+        if protocol.state is not State.OPEN or self._message is not None:
+            return False
+        # An empty buffer is not enough: header and mask may have been taken from it already.
+        # Between frames, and only there, the parser waits for bytes or the end.
+        waits_in = getattr(protocol.parser, "gi_yieldfrom", None)
+        return getattr(waits_in, "__name__", "") == "at_eof"
+
+    def _read_whole_frames(self, data: bytes) -> Iterator[bytes]:
+        """Give the masked, unfragmented text frames that `data` begins with, then the others.
+
+        Each is looked at when its turn comes: what follows `initialize` may be longer.
+        """
         at, end = 0, len(data)
         while end - at > _MASKED_HEADER_BYTES and data[at] == _FIN_TEXT:
             size = data[at + 1] - 128
@@ -157,9 +168,10 @@ class ServerFramer(WebSocketFramer):
             stop = mask + 4 + size
             if stop > end or size > self._max_frame_bytes:
                 break
-            frames.append(apply_mask(data[mask + 4 : stop], data[mask : mask + 4]))
+            yield apply_mask(data[mask + 4 : stop], data[mask : mask + 4])
             at = stop
-        return frames, at
+        if at < end:
+            yield from super().feed(data[at:])
 
     def encode(self, frames: list[bytes]) -> list[bytes]:
         """Write text frames by hand: two bytes of header take 0.2 µs, a Frame object 1.5."""
@@ -213,6 +225,6 @@ class ClientFramer(WebSocketFramer):
 
     def feed(self, data: bytes) -> list[bytes]:
         was_open = self._protocol.state is not State.CONNECTING
-        frames = super().feed(data)
+        frames = list(super().feed(data))
         self.wants_flush = self.wants_flush or not was_open
         return frames

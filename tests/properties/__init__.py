@@ -1,0 +1,1 @@
+"""Property tests; `HYPOTHESIS_PROFILE=hunt pytest tests/properties` looks further afield."""
