@@ -115,3 +115,10 @@ def test_a_message_really_passes_the_functions_of_its_life_in_order() -> None:
     rest = iter(seen)
     missing = [step for step in told if step not in rest]  # `in` eats the iterator: order counts
     assert missing == []
+
+
+def test_the_examples_of_the_test_kit_are_true() -> None:
+    text = (Path(__file__).parent.parent / "docs/testing.md").read_text()
+    examples = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    assert len(examples) == 2
+    exec(compile("".join(examples), "docs/testing.md", "exec"), {})
