@@ -5,16 +5,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from itertools import count
+from math import inf
 from typing import Any
 
 import anyio
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from busd.bus.message import Message
-from busd.errors import BusdError, CallRefused, ConnectionLost, MethodNotFound, ProtocolViolation
+from busd.bus.message import Ack, Message
+from busd.errors import (
+    BusdError,
+    CallRefused,
+    ConnectionLost,
+    InvalidRequest,
+    MethodNotFound,
+    ProtocolViolation,
+)
 from busd.rpc.endpoint import Asker, Endpoint
-from busd.rpc.envelope import Call, Envelope, LooseEnvelope, RequestId, encode, read_error
+from busd.rpc.envelope import Call, Envelope, LooseEnvelope, RequestId, Result, encode, read_error
 from busd.wire.connection import Connection
 from busd.wire.driver import Promise, promise_maker
 
@@ -43,7 +51,7 @@ class PendingCall:
 
     def refuse(self, line: Line, error: Raw | UnsetType) -> None:
         body = read_error(Raw(b"{}") if error is UNSET else error)
-        data = None if body.data is UNSET else body.data
+        data = None if body.data is UNSET else msgspec.json.decode(body.data)
         self.fail(CallRefused(body.code, body.message, data))
 
     def fail(self, error: BusdError) -> None:
@@ -66,7 +74,16 @@ class PendingCall:
 class Line(Endpoint[Message, Raw]):
     """The conversation with the bus over one connection."""
 
-    __slots__ = ("_last_sent", "_make_promise", "_take", "gone", "lost", "reason")
+    __slots__ = (
+        "_last_sent",
+        "_make_promise",
+        "_take",
+        "gone",
+        "has_abandoned",
+        "lost",
+        "max_frame_bytes",
+        "reason",
+    )
 
     hot_method = "processMessage"
     decode = staticmethod(msgspec.json.Decoder(Envelope[Message, Raw]).decode)
@@ -76,6 +93,8 @@ class Line(Endpoint[Message, Raw]):
         self.lost = anyio.Event()  # nothing more goes in or out
         self.gone = anyio.Event()  # and the socket is closed
         self.reason = ""
+        self.max_frame_bytes = inf  # as the bus says when it lets us in
+        self.has_abandoned = False  # the bus may still answer a call that nobody waits for
         self._take = take
         self._make_promise = promise_maker()
         self._last_sent = 0  # the highest call id whose bytes have left
@@ -91,9 +110,26 @@ class Line(Endpoint[Message, Raw]):
         if not self.is_open:
             pending.fail(ConnectionLost(what, maybe_delivered=False))
             return call_id, pending
+        frame = encode(Call(call_id, method, params))
+        if len(frame) > self.max_frame_bytes:
+            # The bus would close the line, and everybody else's calls would be lost with it.
+            rule = {"rule": "max_frame_bytes"}
+            pending.fail(CallRefused(InvalidRequest.code, self._too_long, rule))
+            return call_id, pending
         self.calls[call_id] = pending
-        self.connection.send(encode(Call(call_id, method, params)))
+        self.connection.send(frame)
         return call_id, pending
+
+    def answer(self, request_id: RequestId, result: Any) -> None:
+        """Answer the bus; an answer that is too long for it is a failed ack."""
+        frame = encode(Result(request_id, result))
+        if len(frame) > self.max_frame_bytes:
+            frame = encode(Result(request_id, Ack(False, f"the answer is a {self._too_long}")))
+        self.connection.send(frame)
+
+    @property
+    def _too_long(self) -> str:
+        return f"frame over {self.max_frame_bytes} bytes"
 
     def note_flushed(self) -> None:
         """Remember that everything so far has left: it may have been delivered."""
@@ -111,10 +147,15 @@ class Line(Endpoint[Message, Raw]):
 
     def on_violation(self, violation: ProtocolViolation) -> None:
         self.reason = violation.reason
-        self.connection.close(violation.close_code)
+        self.close(violation.close_code)
 
     def on_end(self) -> None:
-        self.connection.close()
+        self.close()
+
+    def close(self, code: int = 1000) -> None:
+        """Say goodbye; what has not left yet leaves with it."""
+        self.note_flushed()
+        self.connection.close(code)
 
     def on_flushed_after_end(self) -> None: ...
 

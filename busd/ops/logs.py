@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import structlog
@@ -32,11 +32,30 @@ def set_up_logs(level: str) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr)
+        logger_factory=structlog.PrintLoggerFactory(cast(Any, _Tolerant(sys.stderr)))
         if is_terminal
-        else structlog.BytesLoggerFactory(sys.stderr.buffer),
+        else structlog.BytesLoggerFactory(cast(Any, _Tolerant(sys.stderr.buffer))),
         cache_logger_on_first_use=True,
     )
+
+
+class _Tolerant:
+    """A file whose reader may be gone: a daemon must not die of a log line nobody reads."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def write(self, line: Any) -> None:
+        try:
+            self._file.write(line)
+        except (OSError, ValueError):
+            pass  # there is nowhere left to say so
+
+    def flush(self) -> None:
+        try:
+            self._file.flush()
+        except (OSError, ValueError):
+            pass
 
 
 def _encode_line(line: Any, **_: Any) -> bytes:

@@ -84,11 +84,19 @@ class Result(msgspec.Struct, tag_field="jsonrpc", tag="2.0", gc=False):
 
 
 class ErrorBody(msgspec.Struct):
-    """The `error` member of a reply, read and written."""
+    """The `error` member of a reply of ours."""
 
     code: int = -32603
     message: str = ""
     data: Any = UNSET  # any JSON value
+
+
+class ErrorSeen(msgspec.Struct):
+    """The `error` member of somebody's reply; its data are carried as they are."""
+
+    code: int = -32603
+    message: str = ""
+    data: Raw | UnsetType = UNSET
 
 
 class Failure(msgspec.Struct, tag_field="jsonrpc", tag="2.0"):
@@ -100,7 +108,7 @@ class Failure(msgspec.Struct, tag_field="jsonrpc", tag="2.0"):
 
 encode = msgspec.json.Encoder().encode
 decode_loose = msgspec.json.Decoder(LooseEnvelope).decode
-decode_error = msgspec.json.Decoder(ErrorBody).decode
+decode_error = msgspec.json.Decoder(ErrorSeen).decode
 decode_elements = msgspec.json.Decoder(list[Raw]).decode
 
 
@@ -109,9 +117,9 @@ def encode_failure(request_id: RequestId, fault: RequestError) -> bytes:
     return encode(Failure(request_id, ErrorBody(fault.code, fault.message, fault.data)))
 
 
-def read_error(raw: Raw) -> ErrorBody:
+def read_error(raw: Raw) -> ErrorSeen:
     """Read the `error` member of somebody's reply, however badly it is made."""
     try:
         return decode_error(raw)
     except (msgspec.MsgspecError, RecursionError):
-        return ErrorBody(message="malformed error")
+        return ErrorSeen(message="malformed error")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from websockets.client import ClientProtocol
 from websockets.exceptions import PayloadTooBig
@@ -148,7 +149,9 @@ class ServerFramer(WebSocketFramer):
             return False
         # An empty buffer is not enough: header and mask may have been taken from it already.
         # Between frames, and only there, the parser waits for bytes or the end.
-        waits_in = getattr(protocol.parser, "gi_yieldfrom", None)
+        waits_in: Any = protocol.parser
+        while (inner := getattr(waits_in, "gi_yieldfrom", None)) is not None:
+            waits_in = inner
         return getattr(waits_in, "__name__", "") == "at_eof"
 
     def _read_whole_frames(self, data: bytes) -> Iterator[bytes]:

@@ -255,12 +255,17 @@ def test_plain_asyncio_serves_every_transport() -> None:
 def test_a_peer_that_will_say_no_more_still_gets_all_its_answers(
     join: Join, suffix: str
 ) -> None:
-    alice = join(f"agent:alice{suffix}")
-    # A few MiB of answers; the requests leave in one go, for nobody reads the answers meanwhile.
+    alice, witness = join(f"agent:alice{suffix}"), join(f"agent:witness{suffix}")
+    size = len(json.dumps(alice.call("rpc.discover")))
+    number = 800_000 // size  # more than a socket takes, less than makes a peer busy
     request = '{"jsonrpc":"2.0","id":%d,"method":"rpc.discover"}\n'
-    alice.sock.sendall("".join(request % index for index in range(300)).encode())
+    # In one go, for nobody reads the answers meanwhile.
+    alice.sock.sendall("".join(request % index for index in range(number)).encode())
     alice.end()
-    assert [alice.next_json()["id"] for _ in range(300)] == list(range(300))
+    until_gone(f"agent:alice{suffix}", witness)
+    answers = [alice.next_json() for _ in range(number)]
+    assert [answer["id"] for answer in answers] == list(range(number))
+    assert all("result" in answer for answer in answers)
     alice.expect_close()
 
 
@@ -312,24 +317,56 @@ def test_connections_that_are_reset_leave_nothing_behind(
     assert [name for name in names if name.endswith(suffix)] == [f"agent:witness{suffix}"]
 
 
-def test_a_peer_that_is_closed_for_not_reading_hears_the_end(
+SMALL = {"wire.max_queue_bytes": 65_536, "wire.max_unread_bytes": 1_048_576}
+
+
+@pytest.fixture
+def join_small(
     daemon_with: DaemonWith, transport: Transport, opened: ExitStack, suffix: str
-) -> None:
-    daemon = daemon_with({"wire.max_queue_bytes": 65_536, "wire.max_unread_bytes": 1_048_576})
+) -> Join:
+    """Open connections to a bus that keeps little for those who do not read."""
 
     def join_as(name: str) -> Peer:
-        peer = connect(daemon, transport)
+        peer = connect(daemon_with(SMALL), transport)
         opened.callback(peer.close)
         peer.initialize(name + suffix)
         return peer
 
-    alice, bob = join_as("agent:alice"), join_as("agent:bob")
+    return join_as
+
+
+def test_a_peer_that_is_closed_for_not_reading_hears_the_end(
+    join_small: Join, suffix: str
+) -> None:
+    alice, bob = join_small("agent:alice"), join_small("agent:bob")
     for _ in range(60):
         alice.send_message(f"agent:bob{suffix}")
-    for _ in range(60):
+    for index in range(60):
         bob.answer(bob.next_message(), {"payload": {"text": "x" * 100_000}})
+        bob.call("ping")
+        if index == 9:
+            alice.request("ping")  # it is busy by now: nobody reads this any more
     until_gone(f"agent:alice{suffix}", bob)
     with pytest.raises(Closed):  # first what the kernel kept, then the end
+        while True:
+            alice.read_frame()
+
+
+def test_a_peer_that_gets_too_much_at_once_is_closed_and_nobody_else(
+    daemon_with: DaemonWith, transport: Transport, opened: ExitStack, suffix: str
+) -> None:
+    daemon = daemon_with({"wire.max_queue_bytes": 65_536, "wire.max_unread_bytes": 65_536})
+    alice, bob = connect(daemon, transport), connect(daemon, transport)
+    for name, peer in (("alice", alice), ("bob", bob)):
+        opened.callback(peer.close)
+        peer.initialize(f"agent:{name}{suffix}")
+    # More than any socket takes: what is left over is too much in the very moment of sending.
+    for _ in range(20):
+        alice.send_message(f"agent:bob{suffix}")
+    for _ in range(20):
+        bob.answer(bob.next_message(), {"payload": {"text": "x" * 900_000}})
+    until_gone(f"agent:alice{suffix}", bob)
+    with pytest.raises(Closed):
         while True:
             alice.read_frame()
 

@@ -1,0 +1,82 @@
+"""The shape of the code: imports point one way, and no module is a drawer for odds and ends."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import busd
+
+ROOT = Path(busd.__file__).parent
+SOURCES = sorted(ROOT.rglob("*.py"))
+# Each layer may import itself and what stands to its left; `bus` and `client` are neighbours,
+# but a client speaks of the same addresses and messages as the bus.
+LAYERS = ("errors", "wire", "rpc", "bus client", "plugin", "ops", "daemon")
+RANKS = {name: rank for rank, names in enumerate(LAYERS) for name in names.split()}
+SHARED = {("client", "busd.bus.address"), ("client", "busd.bus.message")}
+# What puts everything together, or stands outside: the package itself, `python -m busd`, the kit.
+OUTSIDE = ("__init__", "__main__", "testing")
+DRAWERS = ("utils", "helpers", "common", "base", "manager", "types")
+
+
+def module_name(path: Path) -> str:
+    """Give the dotted name of a module of ours, without `busd.`."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
+
+
+def imported(path: Path) -> Iterator[tuple[int, str, bool]]:
+    """Give each import of a module: line, what, and whether it happens when it is imported."""
+    tree = ast.parse(path.read_text())
+    within = {
+        id(inner)
+        for outer in ast.walk(tree)
+        if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for inner in ast.walk(outer)
+    }
+    checked_only = {
+        id(inner)
+        for outer in ast.walk(tree)
+        if isinstance(outer, ast.If) and ast.unparse(outer.test) == "TYPE_CHECKING"
+        for inner in ast.walk(outer)
+    }
+    for node in ast.walk(tree):
+        is_at_once = id(node) not in within | checked_only
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name, is_at_once) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
+            yield node.lineno, node.module or "", is_at_once
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module_name)
+def test_a_module_imports_only_from_its_own_layer_and_those_below(path: Path) -> None:
+    layer = module_name(path).split(".")[0]
+    if layer in OUTSIDE:
+        return
+    assert layer in RANKS, f"{path}: no layer is called {layer!r}"
+    for line, name, _ in imported(path):
+        top, _, rest = name.partition(".")
+        target = rest.split(".")[0]
+        if top != "busd" or not target:
+            continue
+        assert target in RANKS, f"{path}:{line}: {layer} imports {name}, which is no layer"
+        is_below = target == layer or RANKS[target] < RANKS[layer]
+        # The command line is the way in: it starts the daemon, though only when asked to.
+        is_way_in = (layer, target) == ("ops", "daemon") and module_name(path).startswith("ops.cli")
+        assert is_below or is_way_in or (layer, name) in SHARED, f"{path}:{line}: {layer} imports {name}"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module_name)
+def test_nothing_that_one_loop_only_has_is_imported_with_a_module(path: Path) -> None:
+    for line, name, is_at_once in imported(path):
+        is_of_one_loop = name.split(".")[0] in ("asyncio", "trio", "uvloop")
+        assert not (is_of_one_loop and is_at_once), f"{path}:{line}: imports {name}"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module_name)
+def test_no_module_is_a_drawer_for_odds_and_ends(path: Path) -> None:
+    assert not set(module_name(path).split(".")) & set(DRAWERS)
