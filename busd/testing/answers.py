@@ -9,7 +9,7 @@ from msgspec import UNSET, Raw
 
 from busd.bus.message import Message
 from busd.errors import CallRefused, NoAnswer
-from busd.rpc.envelope import ErrorSeen, Failure, LooseEnvelope, Result, encode, read_error
+from busd.rpc.envelope import ErrorBody, Failure, LooseEnvelope, Result, encode, read_error
 
 if TYPE_CHECKING:
     from busd.testing.peer import ScriptedPeer
@@ -71,11 +71,13 @@ class Answer(Generic[R]):
         return msgspec.json.decode(self.raw, type=self._shape)
 
     @property
-    def error(self) -> ErrorSeen | None:
+    def error(self) -> ErrorBody | None:
         """The error, if it is one."""
         if not self.replies or self.replies[0].error is UNSET:
             return None
-        return read_error(self.replies[0].error)
+        seen = read_error(self.replies[0].error)
+        data = UNSET if seen.data is UNSET else msgspec.json.decode(seen.data)
+        return ErrorBody(seen.code, seen.message, data)
 
 
 class Handed:
@@ -111,7 +113,7 @@ class Handed:
 
     def error(self, code: int, text: str, data: object = UNSET) -> None:
         """Answer with a JSON-RPC error."""
-        self._peer.send_frame(encode(Failure(self.call_id, ErrorSeen(code, text, data))))
+        self._peer.send_frame(encode(Failure(self.call_id, ErrorBody(code, text, data))))
 
     def answer_raw(self, result: bytes) -> None:
         """Answer with these very bytes as the result, whatever they are."""
