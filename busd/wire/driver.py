@@ -95,6 +95,7 @@ class SocketTransport:
         self._waiting_bytes = 0
         self._high = 65_536
         self._is_closed = False
+        self._is_writing = False  # a task is at it
         self._is_closing = False  # when all is written
         self._wants_eof = False
         self._may_read = anyio.Event()
@@ -109,6 +110,7 @@ class SocketTransport:
             while not self._is_closed:
                 if not self._may_read.is_set():  # waiting for a set event costs a whole round
                     await self._may_read.wait()
+                    continue  # it may have been closed meanwhile
                 await wait_readable(self._sock)
                 if not self._read_once():
                     break
@@ -116,6 +118,7 @@ class SocketTransport:
             pass  # reset by the peer, or aborted by us: both end here
         finally:
             self._is_closed = True
+            anyio.notify_closing(self._sock)  # the writer may be waiting for it
             self._sock.close()
             self._connection.connection_lost(None)
 
@@ -129,9 +132,9 @@ class SocketTransport:
         if data:
             self._connection.data_received(data)
             return True
-        if not self._connection.eof_received():
-            return False
         self.pause_reading()  # until the connection is closed: there is nothing more to read
+        if not self._connection.eof_received():
+            self.close()  # when all is written
         return True
 
     def write(self, data: bytes) -> None:
@@ -162,16 +165,20 @@ class SocketTransport:
         if sent < len(data):
             self._waiting.append(memoryview(data)[sent:])
             self._waiting_bytes += len(data) - sent
-            self._tasks.start_soon(self._write_waiting)
+            if not self._is_writing:  # else it is its own writing that led here
+                self._is_writing = True
+                self._tasks.start_soon(self._write_waiting)
 
     async def _write_waiting(self) -> None:
         try:
-            while self._waiting:
+            while self._waiting and not self._is_closed:
                 await anyio.wait_writable(self._sock)
                 self._write_some()
         except (OSError, anyio.ClosedResourceError):
             self.abort()
             return
+        finally:
+            self._is_writing = False
         if self._wants_eof:
             self.write_eof()
         if self._is_closing:

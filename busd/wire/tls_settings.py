@@ -1,0 +1,232 @@
+"""Certificates: those that a bus or a client shows, whom each trusts, and what a peer's says."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import ssl
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from busd.errors import ConfigError
+
+_CERTIFICATE = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+_PRIVATE_KEY = re.compile("-----BEGIN (\\w+ )*PRIVATE KEY-----")
+_DAY_SECONDS = 86_400
+_WARN_DAYS = 14
+# The last one is said when not even the kinds of key and certificate agree.
+_NOT_ITS_KEY = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
+_UNKNOWN_AUTHORITY = (18, 19, 20, 21)  # OpenSSL's X509_V_ERR_…
+_WRONG_NAME = (62, 63, 64)
+_REASONS = {
+    "NO_SHARED_CIPHER": "the peer has no cipher in common with us",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the peer has no client certificate",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the peer refuses our certificate",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the peer says that our certificate has expired",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the peer refuses our certificate",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the peer wants a client certificate",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "the peer speaks no version of TLS that we do",
+    "TLSV1_ALERT_UNKNOWN_CA": "the peer does not know the authority behind our certificate",
+    "UNSUPPORTED_PROTOCOL": "the peer speaks no version of TLS that we do",
+}
+
+
+class TlsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a bus needs to serve `tls://` and `wss://`; all files are PEM."""
+
+    certificate: str = ""  # with the intermediate ones behind it
+    key: str = ""  # if it is not in the file of the certificate
+    client_ca: str = ""  # who signs the certificates of clients
+    client_certificate: Literal["none", "optional", "required"] = "none"
+
+
+class Certificates:
+    """What a bus shows to those who connect: loaded anew on reload, for newcomers only."""
+
+    context: ssl.SSLContext
+    warnings: list[str]
+
+    def __init__(self, settings: TlsSettings) -> None:
+        self.load(settings)
+
+    def load(self, settings: TlsSettings) -> None:
+        """Read the files; raises ConfigError, and then nothing has changed."""
+        context = make_server_context(settings)
+        self.warnings = find_warnings(settings, context)
+        self.context = context
+
+
+def make_server_context(settings: TlsSettings) -> ssl.SSLContext:
+    """Give what new connections shake hands with; raises ConfigError naming file and fault."""
+    if not settings.certificate:
+        raise ConfigError("tls.certificate: name the certificate to serve TLS with")
+    if (settings.client_certificate == "none") != (not settings.client_ca):
+        raise ConfigError(
+            "tls.client_ca and tls.client_certificate need each other: name the authority and say"
+            ' "optional" or "required", or set neither'
+        )
+    context = _restrict(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
+    # Peers stay for long: a ticket to resume a session is bytes for nothing, and would let a
+    # client in whose certificate has expired since.
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    _load_certificate(context, settings.certificate, settings.key, "tls.")
+    if settings.client_ca:
+        authorities = _read_authorities(settings.client_ca, "tls.client_ca")
+        context.load_verify_locations(cadata=authorities)
+        is_required = settings.client_certificate == "required"
+        context.verify_mode = ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
+    return context
+
+
+def make_client_context(
+    ca_file: str | None = None, certificate: str = "", key: str = ""
+) -> ssl.SSLContext:
+    """Give what a client shakes hands with: it trusts `ca_file` or else what its system trusts.
+
+    Raises ConfigError. Reading the system's authorities takes 80 ms: make one context and keep it.
+    """
+    authorities = _read_authorities(ca_file, "CA file") if ca_file else None
+    context = _restrict(ssl.create_default_context(cadata=authorities))
+    if certificate:
+        _load_certificate(context, certificate, key, "client ")
+    return context
+
+
+def _restrict(context: ssl.SSLContext) -> ssl.SSLContext:
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    return context
+
+
+def _read_authorities(path: str, what: str) -> str:
+    text = _read_text(path, what)
+    if not _CERTIFICATE.search(text):
+        raise ConfigError(f"{what}: {path} holds no certificate in PEM form")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
+    except ssl.SSLError as problem:
+        raise ConfigError(f"{what}: {path} cannot be used: {_words(problem)}") from None
+    return text
+
+
+def _load_certificate(context: ssl.SSLContext, path: str, key: str, where: str) -> None:
+    """Load a certificate and its key; `where` is what their names begin with."""
+    if not _CERTIFICATE.search(_read_text(path, f"{where}certificate")):
+        raise ConfigError(f"{where}certificate: {path} holds no certificate in PEM form")
+    key = key or path
+    if not _PRIVATE_KEY.search(_read_text(key, f"{where}key")):
+        raise ConfigError(f"{where}key: {key} holds no private key in PEM form")
+
+    def refuse_to_ask() -> str:
+        """Without this OpenSSL would ask on the terminal, and wait."""
+        raise ConfigError(f"{where}key: {key} is protected by a passphrase; busd cannot ask for it")
+
+    try:
+        context.load_cert_chain(path, key, refuse_to_ask)
+    except ssl.SSLError as problem:
+        if problem.reason in _NOT_ITS_KEY:
+            raise ConfigError(f"{where}key: {key} is not the key of {path}") from None
+        raise ConfigError(
+            f"{where}certificate: {path} with key {key} cannot be used: {_words(problem)}"
+        ) from None
+
+
+def _read_text(path: str, what: str) -> str:
+    try:
+        return Path(path).read_bytes().decode("ascii", "ignore")  # comments may be in any script
+    except OSError as problem:
+        raise ConfigError(f"{what}: cannot read {path}: {problem.strerror}") from None
+
+
+# What does not keep the bus from starting, but should be mended
+
+
+def find_warnings(settings: TlsSettings, context: ssl.SSLContext) -> list[str]:
+    """Say what is wrong with certificate and key though they can be used."""
+    warnings: list[str] = []
+    key = settings.key or settings.certificate
+    if Path(key).stat().st_mode & 0o004:
+        warnings += [f"tls.key: everybody can read {key}; chmod o-r it and think of a new key"]
+    if fault := _rehearse(settings.certificate, context):
+        warnings += [f"tls.certificate: {settings.certificate}: {fault}"]
+    return warnings
+
+
+def _rehearse(path: str, context: ssl.SSLContext) -> str:
+    """Shake hands, in memory, with a client that trusts this very certificate.
+
+    The `ssl` module cannot say until when a certificate is valid, but it can say what clients will.
+    """
+    found = _CERTIFICATE.search(_read_text(path, "tls.certificate"))
+    assert found is not None
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname = False
+    trusting.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    trusting.load_verify_locations(cadata=found[0])
+    to_bus, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = trusting.wrap_bio(to_client, to_bus)
+    bus = context.wrap_bio(to_bus, to_client, server_side=True)
+    for side in (client, bus, client):
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLCertVerificationError as problem:
+            return f"{problem.verify_message}; clients will refuse it"
+        except ssl.SSLError as problem:
+            return f"{_words(problem)}; clients will refuse it"
+    return _warn_of_end(client)
+
+
+def _warn_of_end(client: ssl.SSLObject) -> str:
+    found: Any = client.getpeercert()  # typeshed has no shape for its values
+    end = ssl.cert_time_to_seconds(found["notAfter"])
+    is_near = end - time.time() < _WARN_DAYS * _DAY_SECONDS
+    return f"certificate expires soon, on {found['notAfter']}" if is_near else ""
+
+
+# Theirs
+
+
+class PeerCertificate(msgspec.Struct, frozen=True):
+    """Who the other side is, by the word of an authority that we trust."""
+
+    common_name: str
+    names: tuple[str, ...]  # DNS names and URIs
+    fingerprint_sha256: str
+
+
+def read_peer_certificate(tls: ssl.SSLObject) -> PeerCertificate | None:
+    """Give the certificate that the other side has shown, if it was asked for one."""
+    der = tls.getpeercert(binary_form=True)
+    found: Any = tls.getpeercert()  # typeshed has no shape for its values
+    if not der or not found:
+        return None
+    subject = [pair for part in found["subject"] for pair in part]
+    common_names = [value for kind, value in subject if kind == "commonName"]
+    names = [value for kind, value in found.get("subjectAltName", ()) if kind in ("DNS", "URI")]
+    return PeerCertificate(
+        common_names[-1] if common_names else "", tuple(names), hashlib.sha256(der).hexdigest()
+    )
+
+
+def explain(problem: ssl.SSLError, *, is_client: bool) -> str:
+    """Say what went wrong between us and the other side, for those who do not speak OpenSSL."""
+    if not isinstance(problem, ssl.SSLCertVerificationError):
+        return _REASONS.get(problem.reason) or _words(problem)
+    said = problem.verify_message
+    if problem.verify_code in _UNKNOWN_AUTHORITY:
+        said = f"certificate of an unknown authority ({said})"
+    elif problem.verify_code in _WRONG_NAME:
+        said = said.partition(", ")[2].rstrip(".")
+    elif not said.startswith("certificate "):
+        said = f"certificate refused: {said}"
+    return said if is_client else f"client {said}"
+
+
+def _words(problem: ssl.SSLError) -> str:
+    return (problem.reason or "OpenSSL does not understand it").lower().replace("_", " ")
