@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from itertools import count
+from math import inf
 from types import TracebackType
 from typing import Any
 
@@ -18,12 +19,12 @@ from ulid import ULID
 
 from busd.bus.address import check_address, check_pattern
 from busd.bus.message import Message, Receipt
-from busd.client.connect import LIMITS, open_line, pauses
+from busd.client.connect import LIMITS, open_line, pauses, read_frame_limit
 from busd.client.handlers import ANY_TYPE, Found, H, Handlers
-from busd.client.incoming import Incoming, encode_payload
+from busd.client.incoming import Incoming, Messages, encode_payload
 from busd.client.line import Line
 from busd.client.workers import Workers
-from busd.errors import BusdError, BusUnreachable, CallRefused, ConnectionLost, NoAnswer
+from busd.errors import BusdError, BusUnreachable, Busy, CallRefused, ConnectionLost, NoAnswer
 from busd.rpc.envelope import RequestId
 from busd.wire.connection import Connection, flush_touched
 from busd.wire.driver import scheduler
@@ -69,6 +70,7 @@ class Client:
         self._line: Line | None = None
         self._is_flush_due = False
         self._is_iterated = False  # somebody reads messages()
+        self._is_closed = True
         # Ids that differ from everybody's, for 0.2 µs each: a ULID for each message takes 3.
         self._id_prefix = f"msg_{ULID()}-"
         self._id_numbers = count(1)
@@ -80,6 +82,7 @@ class Client:
         self._inbox_filled = anyio.Event()
         self._line_changed = anyio.Event()
         self._failure: BusdError | None = None
+        self._is_closed = False
         self._tasks: TaskGroup = anyio.create_task_group()
         await self._tasks.__aenter__()
         self._workers = Workers(self._tasks, self._handle, self._concurrency)
@@ -101,40 +104,64 @@ class Client:
         trace: TracebackType | None,
     ) -> None:
         line, self._line = self._line, None
+        self._is_closed = True
+        self._announce_line()  # whoever waits for it waits in vain
         if line is not None and line.is_open:
-            line.connection.close()
-            with anyio.move_on_after(LIMITS.linger_seconds, shield=True):
-                await line.gone.wait()
+            await self._hang_up(line)
         self._tasks.cancel_scope.cancel()
         await self._tasks.__aexit__(None, None, None)
 
+    async def _hang_up(self, line: Line) -> None:
+        """Close the line when the bus has read all we sent."""
+        try:
+            with anyio.move_on_after(LIMITS.linger_seconds, shield=True):
+                if line.calls or line.has_abandoned:
+                    # It would keep the line open for answers that nobody waits for any more.
+                    await self._call_on(line, "ping", {}, inf)
+                else:
+                    line.close()
+                    await line.gone.wait()
+        except BusdError:
+            pass  # it was quicker
+        line.close()
+        line.connection.abort("closed")
+
     async def run_forever(self) -> None:
         """Let the handlers work until we are cancelled; raises if the bus refuses us for good."""
-        while self._failure is None:
+        while self._failure is None and not self._is_closed:
             await self._line_changed.wait()
-        raise self._failure
+        if self._failure is not None:
+            raise self._failure
 
     async def _open(self) -> None:
         """Open a line, say who we are and subscribe to what we were subscribed to."""
-        line = await open_line(self.address, self._tasks, self._touched, self._take)
-        deadline = time.monotonic() + _HANDSHAKE_SECONDS
+        line = None
+        with anyio.move_on_after(min(_HANDSHAKE_SECONDS, self._timeout_seconds)):
+            line = await open_line(self.address, self._tasks, self._touched, self._take)
+            await self._introduce(line)
+            self._line = line
+            self._announce_line()
+            return
+        if line is None:
+            raise BusUnreachable(f"no bus at {self.address}: no connection in time")
+        raise NoAnswer(f"whoever listens at {self.address} did not answer in time")
+
+    async def _introduce(self, line: Line) -> None:
         who = {"clientId": self.client_id, "clientInfo": self._info}
         try:
-            await self._call_on(line, "initialize", who, deadline)
-            for pattern in self._patterns:
-                await self._call_on(line, "subscribe", {"address": pattern}, deadline)
+            welcome = await self._call_on(line, "initialize", who, inf)
+            line.max_frame_bytes = read_frame_limit(welcome)
+            for pattern in list(self._patterns):
+                await self._call_on(line, "subscribe", {"address": pattern}, inf)
         except ConnectionLost:
             raise BusUnreachable(f"no bus at {self.address}: {line.reason}") from None
         except BaseException:
             line.connection.abort("refused")
             raise
-        self._line = line
-        self._announce_line()
 
     async def _stay_connected(self) -> None:
-        """Open the line again whenever it is lost, until the bus says no."""
-        while True:
-            assert self._line is not None
+        """Open the line again whenever it is lost, until we close it or the bus says no."""
+        while self._line is not None:
             await self._line.lost.wait()
             if self._line is None:
                 return  # we closed it ourselves
@@ -149,6 +176,8 @@ class Client:
                 except (BusUnreachable, NoAnswer):
                     continue
                 except CallRefused as refusal:
+                    if refusal.code == Busy.code:
+                        continue
                     self._failure = refusal
                     self._announce_line()
                     return
@@ -164,8 +193,7 @@ class Client:
             await anyio.sleep(_SWEEP_SECONDS)
             now = time.monotonic()
             calls = self._line.calls if self._line is not None else {}
-            for call_id in [key for key, call in calls.items() if call.deadline <= now]:
-                call = calls.pop(call_id)
+            for call in [each for each in calls.values() if each.deadline <= now]:
                 call.fail(NoAnswer(f"the bus did not answer in time: {call.what}"))
 
     # Sending
@@ -203,7 +231,8 @@ class Client:
         try:
             await self._call_on(line, "ping", {}, deadline, f"message to {to}")
         finally:
-            line.calls.pop(call_id, None)  # acks that come later are nobody's business
+            if line.calls.pop(call_id, None):
+                line.has_abandoned = True  # acks that come later are nobody's business
         if sent.is_done:
             return _decode_receipt(await sent.wait())
         return Receipt(True, message_id, [])
@@ -231,8 +260,8 @@ class Client:
 
     async def unsubscribe(self, pattern: str) -> None:
         """Undo a subscribe of exactly the same pattern."""
-        self._patterns.pop(pattern, None)
         await self.call("unsubscribe", {"address": pattern})
+        self._patterns.pop(pattern, None)
 
     def _new_message_id(self) -> str:
         return f"{self._id_prefix}{next(self._id_numbers)}"
@@ -240,7 +269,8 @@ class Client:
     async def _call(
         self, method: str, params: Any, timeout_seconds: float | None, what: str
     ) -> Raw:
-        deadline = time.monotonic() + (timeout_seconds or self._timeout_seconds)
+        seconds = self._timeout_seconds if timeout_seconds is None else timeout_seconds
+        deadline = time.monotonic() + seconds
         line = self._line
         if line is None or not line.is_open:
             line = await self._wait_for_line(deadline)
@@ -254,12 +284,15 @@ class Client:
         try:
             return await pending.wait()
         finally:
-            line.calls.pop(call_id, None)
+            if line.calls.pop(call_id, None):
+                line.has_abandoned = True
 
     async def _wait_for_line(self, deadline: float) -> Line:
         """Give the open line, waiting for it to be opened again if need be."""
         with anyio.move_on_after(deadline - time.monotonic()):
             while self._line is None or not self._line.is_open:
+                if self._is_closed:
+                    raise BusUnreachable(f"{self.client_id} is not connected: nothing was sent")
                 if self._failure is not None:
                     raise self._failure
                 await self._line_changed.wait()
@@ -294,22 +327,24 @@ class Client:
 
         return registered
 
-    async def messages(self) -> AsyncIterator[Incoming]:
-        """Give the messages that no handler takes, one after the other.
+    def messages(self) -> AsyncIterator[Incoming]:
+        """Give the messages that no handler takes, one after the other, until we are closed.
 
         A message that the loop's body did not answer is acked when the next one is asked for.
         """
         self._is_iterated = True
-        while True:
-            while not self._inbox:
-                if self._failure is not None:
-                    raise self._failure
+        return Messages(self._next_message)
+
+    async def _next_message(self) -> Incoming:
+        while not self._inbox and not self._is_closed:
+            if self._failure is not None:
+                raise self._failure
+            if self._inbox_filled.is_set():  # else others wait for it, too
                 self._inbox_filled = anyio.Event()
-                await self._inbox_filled.wait()
-            message = self._inbox.popleft()
-            yield message
-            if not message.is_answered:
-                await message.reply()
+            await self._inbox_filled.wait()
+        if self._is_closed:
+            raise StopAsyncIteration
+        return self._inbox.popleft()
 
     def _take(self, message: Message, line: Line, request_id: RequestId) -> None:
         """Take a message from the line to whoever answers it."""

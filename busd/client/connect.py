@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from math import inf
 
+import msgspec
 from anyio.abc import TaskGroup
 
 from busd.client.line import Line, TakeMessage
@@ -43,6 +45,27 @@ def _framer_for(address: BusAddress) -> Framer:
     from busd.wire.websocket import ClientFramer
 
     return ClientFramer(str(address), LIMITS.max_frame_bytes)
+
+
+class _Extensions(msgspec.Struct, frozen=True, rename="camel"):
+    max_frame_bytes: int | None = None
+
+
+class _Capabilities(msgspec.Struct, frozen=True):
+    extensions: _Extensions = _Extensions()
+
+
+class _Welcome(msgspec.Struct, frozen=True):
+    capabilities: _Capabilities = _Capabilities()
+
+
+def read_frame_limit(welcome: msgspec.Raw) -> float:
+    """Give the largest frame that the bus takes, as its answer to `initialize` says."""
+    try:
+        found = msgspec.json.decode(welcome, type=_Welcome)
+    except msgspec.MsgspecError:
+        return inf  # another bus, with other words
+    return found.capabilities.extensions.max_frame_bytes or inf
 
 
 def pauses() -> Iterator[float]:

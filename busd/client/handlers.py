@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import types
 import typing
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -74,8 +75,14 @@ def _first_annotation(function: Callable[[Any], Any]) -> Any:
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters:
         raise TypeError("a handler takes one argument: the message or its payload")
+    kind = parameters[0].annotation
+    if not isinstance(kind, str):
+        return kind
+    # Only this one is looked up: the others may be imported for type checkers alone.
+    alone = types.SimpleNamespace(__annotations__={"kind": kind})
     try:
-        hints = typing.get_type_hints(function)
-    except NameError:  # a name that is only imported for type checkers
-        hints = {}
-    return hints.get(parameters[0].name, Incoming)
+        return typing.get_type_hints(alone, getattr(function, "__globals__", {}))["kind"]
+    except NameError:
+        if kind.endswith("Incoming"):
+            return Incoming
+        raise TypeError(f"{kind!r} is not known where the handler is defined") from None

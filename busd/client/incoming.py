@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Awaitable, Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +26,7 @@ class _Typed(msgspec.Struct):
 
 
 _decode_type = msgspec.json.Decoder(_Typed).decode
+_decode_raw = msgspec.json.Decoder(Raw).decode
 
 
 class Incoming:
@@ -70,7 +72,7 @@ class Incoming:
         """The payload's `type`, or "" if it has none."""
         try:
             return _decode_type(self._message.payload).type
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             return ""
 
     def read(self, kind: builtins.type[T]) -> T:
@@ -99,6 +101,23 @@ class Incoming:
         return True
 
 
+class Messages:
+    """Messages one after the other; no generator, because trio wants those closed by hand."""
+
+    def __init__(self, take: Callable[[], Awaitable[Incoming]]) -> None:
+        self._take = take
+        self._last: Incoming | None = None
+
+    def __aiter__(self) -> Messages:
+        return self
+
+    async def __anext__(self) -> Incoming:
+        if self._last is not None and not self._last.is_answered:
+            await self._last.reply()
+        self._last = await self._take()
+        return self._last
+
+
 def ack_of(payload: Any) -> Ack:
     """Give the ack that carries what a handler returned."""
     if isinstance(payload, Ack):
@@ -119,7 +138,18 @@ def encode_payload(payload: Any) -> Raw:
     """Give the bytes of a payload; raises TypeError unless it is a JSON object."""
     if payload is None:
         return NOTHING
-    encoded = bytes(payload) if isinstance(payload, Raw) else encode(payload)
+    encoded = _checked(payload) if isinstance(payload, Raw) else encode(payload)
     if encoded[:1] != b"{":
         raise TypeError(f"a payload is an object (dict or struct), not {type(payload).__name__}")
     return Raw(encoded)
+
+
+def _checked(payload: Raw) -> bytes:
+    """Give bytes that somebody else has made JSON; to a broken frame the bus cannot even answer."""
+    encoded = bytes(payload)
+    try:
+        if not encoded.isascii():
+            encoded.decode()
+        return bytes(_decode_raw(encoded))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+        raise TypeError(f"a payload is JSON: {problem}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from types import TracebackType
@@ -17,6 +18,7 @@ from busd.bus.message import Receipt
 from busd.client.client import Client
 from busd.client.handlers import ANY_TYPE, H
 from busd.client.incoming import Incoming, T
+from busd.wire.bus_address import BusAddress
 
 
 class SyncClient:
@@ -29,14 +31,31 @@ class SyncClient:
     A loop runs in a thread of its own; handlers run in worker threads.
     """
 
-    def __init__(self, client_id: str, **options: Any) -> None:
-        """Take the same options as `Client`."""
-        self._client = Client(client_id, **options)
+    def __init__(
+        self,
+        client_id: str,
+        *,
+        address: str | None = None,
+        info: dict[str, Any] | None = None,
+        timeout_seconds: float = 75.0,
+        concurrency: int = 64,
+    ) -> None:
+        self._client = Client(
+            client_id,
+            address=address,
+            info=info,
+            timeout_seconds=timeout_seconds,
+            concurrency=concurrency,
+        )
         self._stack = ExitStack()
 
     @property
     def client_id(self) -> str:
         return self._client.client_id
+
+    @property
+    def address(self) -> BusAddress:
+        return self._client.address
 
     def __enter__(self) -> SyncClient:
         with ExitStack() as stack:
@@ -54,7 +73,7 @@ class SyncClient:
         problem: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._stack.close()
+        self._stack.__exit__(kind, problem, trace)
 
     def run_forever(self) -> None:
         """Let the handlers work until the program is interrupted."""
@@ -114,6 +133,9 @@ class SyncClient:
         """Have a function answer the messages of a type, as `Client.on` does, in a thread."""
 
         def registered(function: H) -> H:
+            if inspect.iscoroutinefunction(function):
+                raise TypeError("a handler of a SyncClient is a plain function, not an async one")
+
             async def run_in_thread(argument: Any) -> Any:
                 if isinstance(argument, Incoming):
                     argument = SyncIncoming(argument, self._portal)
@@ -128,7 +150,11 @@ class SyncClient:
         """Give the messages that no handler takes, as `Client.messages` does."""
         messages = self._client.messages()
         while True:
-            yield SyncIncoming(self._portal.call(messages.__anext__), self._portal)
+            try:
+                message = self._portal.call(messages.__anext__)
+            except StopAsyncIteration:
+                return
+            yield SyncIncoming(message, self._portal)
 
 
 class SyncIncoming:

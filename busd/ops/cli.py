@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from io import TextIOWrapper
+from typing import Any
 
 import click
 
@@ -25,7 +27,20 @@ _BUSY_CODE = -32004
 _SHELLS = ("bash", "zsh", "fish")
 
 
+class Verbs(click.Group):
+    """The verbs; whoever reads what they print may leave early."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # `busd listen … | head`: whoever read us has seen enough.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(0)
+
+
 @click.group(
+    cls=Verbs,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done, 1 failure, 2 usage, 69 bus unreachable, 75 try again, "
     "77 refused by rule, 78 bad configuration.",
@@ -61,19 +76,19 @@ for verb in (serve, send, listen, call, status, describe):
 
 def main() -> None:
     """Run the command line; every failure is one line on stderr and an exit code that tells."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # an old terminal has no → to show
     try:
-        cli.main(prog_name="busd", standalone_mode=False)
-    except click.exceptions.Exit as done:
-        sys.exit(done.exit_code)
+        code = cli.main(prog_name="busd", standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
     except click.ClickException as wrong:
         wrong.show()
         sys.exit(USAGE)
     except (KeyboardInterrupt, click.Abort):
         sys.exit(130)
-    except BrokenPipeError:
-        # `busd listen … | head`: whoever read us has seen enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+    except UnicodeError:
+        click.echo("busd: what was typed or piped in is not UTF-8", err=True)
+        sys.exit(USAGE)
     except BusdError as problem:
         click.echo(f"busd: {problem}", err=True)
         sys.exit(exit_code_of(problem))
@@ -92,7 +107,7 @@ def exit_code_of(problem: BusdError) -> int:
             return TRY_AGAIN
         case CallRefused(data={"rule": str(rule)}) if rule.startswith("policy."):
             return REFUSED
-        case RequestError():
+        case RequestError() | CallRefused(code=-32601 | -32602):
             return USAGE
         case _:
             return FAILURE

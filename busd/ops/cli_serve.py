@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,9 +72,9 @@ def _say_ready(addresses: list[BusAddress]) -> None:
     """Say where the bus is, and what to type next to see it work."""
     from busd.wire.places import default_listen
 
-    busd = Path(sys.argv[0]).absolute()
+    busd = _own_command()
     first = str(addresses[0])
-    where = "" if first == default_listen()[0] else f" --address {first}"
+    where = "" if first == default_listen()[0] else f" --address {shlex.quote(first)}"
     click.echo("busd is listening on")
     for address in addresses:
         also = "   (lines of JSON and WebSocket)" if address.scheme == "tcp" else ""
@@ -84,3 +85,11 @@ def _say_ready(addresses: list[BusAddress]) -> None:
     click.echo(f"  {busd} status{where}")
     click.echo("Ctrl-C stops it.")
     sys.stdout.flush()
+
+
+def _own_command() -> str:
+    """Give what starts this program again when it is typed."""
+    program = Path(sys.argv[0])
+    if program.name == "__main__.py":
+        return shlex.join([sys.executable, "-m", "busd"])
+    return shlex.quote(str(program.absolute()))

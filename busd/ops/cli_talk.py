@@ -29,26 +29,48 @@ def _bus_options(function: F) -> F:
 
 
 def _with_client(
-    address: str | None, talk: Callable[[Client], Awaitable[T]], name: str | None = None
+    address: str | None,
+    talk: Callable[[Client], Awaitable[T]],
+    name: str | None = None,
+    timeout: float | None = None,
 ) -> T:
     """Run a conversation with the bus to its end."""
     import anyio
 
     from busd.client.client import Client
 
+    options: dict[str, Any] = {} if timeout is None else {"timeout_seconds": timeout}
+    options["info"] = {"name": "busd command line", "pid": os.getpid()}
+
     async def run() -> T:
-        info = {"name": "busd command line", "pid": os.getpid()}
-        async with Client(name or f"cli:{os.getpid()}", address=address, info=info) as bus:
+        async with Client(name or _own_name(), address=address, **options) as bus:
             return await talk(bus)
 
     return anyio.run(run, backend_options={"use_uvloop": True})
 
 
+def _own_name() -> str:
+    return f"cli:{os.getpid()}"
+
+
 def _print_json(value: object) -> None:
+    click.echo(_harmless_json(value))
+    sys.stdout.flush()
+
+
+def _harmless_json(value: object) -> str:
+    """Give one line of JSON in which nothing steers the terminal."""
+    import json
+
     import msgspec
 
-    click.echo(msgspec.json.encode(value).decode())
-    sys.stdout.flush()
+    text = msgspec.json.encode(value).decode()
+    if text.isprintable():
+        return text
+    # What separates words becomes a space; everything else stands in a string and is escaped.
+    return "".join(
+        c if c.isprintable() else " " if c in "\n\r\t" else json.dumps(c)[1:-1] for c in text
+    )
 
 
 def _parse_object(text: str, what: str) -> dict[str, Any]:
@@ -56,7 +78,7 @@ def _parse_object(text: str, what: str) -> dict[str, Any]:
 
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.DecodeError as problem:
+    except (msgspec.DecodeError, RecursionError) as problem:
         raise click.UsageError(f"{what} must be a JSON object: {problem}") from None
 
 
@@ -91,26 +113,27 @@ def send(
     if (text is None) == (payload is None):
         raise click.UsageError("give either TEXT (or - for standard input) or --payload")
 
-    from msgspec import UNSET
+    from busd.bus.address import check_address
+
+    speaker = sender or _own_name()
+    check_address(to)
+    check_address(speaker)
+    # Standard input is read to its end before the bus hears of us.
+    body = _body(kind, speaker, text) if payload is None else _parse_object(payload, "--payload")
 
     async def talk(bus: Client) -> None:
-        speaker = sender or bus.client_id
-        body = (
-            _body(kind, speaker, text) if payload is None else _parse_object(payload, "--payload")
-        )
         if wait:
-            receipt = await bus.send(to, body, sender=speaker, timeout_seconds=timeout)
+            receipt = await bus.send(to, body, sender=speaker)
             _print_receipt(receipt, to, as_json)
+            return
+        receipt = await bus.post(to, body, sender=speaker)
+        if as_json:
+            _print_json(receipt)
         else:
-            receipt = await bus.post(to, body, sender=speaker)
-            if as_json:
-                _print_json(receipt)
-            else:
-                click.echo(receipt.message_id)
-            if receipt.undelivered is not UNSET:
-                raise BusdError(f"nobody is subscribed to {to}")
+            click.echo(receipt.message_id)
+        _check_receipt(receipt, to)
 
-    _with_client(address, talk)
+    _with_client(address, talk, timeout=timeout)
 
 
 def _body(kind: str, speaker: str, text: str | None) -> dict[str, Any]:
@@ -129,6 +152,15 @@ def _print_receipt(receipt: Receipt, to: str, as_json: bool) -> None:
             click.echo(_ack_line(ack))
     if not receipt.acks:
         raise BusdError(f"nobody is subscribed to {to}")
+    _check_receipt(receipt, to)
+
+
+def _check_receipt(receipt: Receipt, to: str) -> None:
+    """Raise if it is known already that the message was in vain."""
+    from msgspec import UNSET
+
+    if receipt.undelivered is not UNSET:
+        raise BusdError(f"nobody is subscribed to {to}")
     failed = [ack for ack in receipt.acks if not ack.success]
     if failed and all(ack.should_retry is True for ack in failed):
         raise NoAnswer(f"{to} is busy; try again")
@@ -138,8 +170,8 @@ def _print_receipt(receipt: Receipt, to: str, as_json: bool) -> None:
 
 def _ack_line(ack: Ack) -> str:
     outcome = click.style("ok", fg="green") if ack.success else click.style("failed", fg="red")
-    words = [f"{ack.client_id}: {outcome}", ack.message, bytes(ack.payload).decode()]
-    return " ".join(word for word in words if word and word != "{}")
+    words = [_printable(ack.message), _printable(bytes(ack.payload).decode())]
+    return " ".join([f"{ack.client_id}: {outcome}", *(w for w in words if w not in ("", "{}"))])
 
 
 @click.command()
@@ -193,16 +225,24 @@ def _print_message(message: Incoming, as_json: bool) -> None:
         )
         return
     arrow = click.style(f"{message.sender} → {message.to}", bold=True)
-    content = message.payload.get("content")
-    text = content.get("text") if isinstance(content, dict) else None
-    shown = text if isinstance(text, str) else bytes(message.raw).decode()
-    click.echo(f"{arrow}  {_printable(shown)}")
+    click.echo(f"{arrow}  {_printable(_shown(message))}")
     sys.stdout.flush()
 
 
-def _printable(text: str) -> str:
+def _shown(message: Incoming) -> str:
+    """Give the text of a chat message, of anything else the whole payload."""
+    import msgspec
+
+    try:
+        text = message.payload["content"]["text"]
+    except (LookupError, TypeError, RecursionError, msgspec.MsgspecError):
+        text = None  # a stranger may send anything, even what cannot be decoded
+    return text if isinstance(text, str) else bytes(message.raw).decode()
+
+
+def _printable(text: str, keep: str = "\n\t") -> str:
     """Keep what strangers write from steering the terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+    return "".join(c if c.isprintable() or c in keep else "\ufffd" for c in text)
 
 
 @click.command()
@@ -223,9 +263,9 @@ def call(
     import msgspec
 
     body = _parse_object(params, "params")
-    result = _with_client(address, lambda bus: bus.call(method, body, timeout_seconds=timeout))
-    text = msgspec.json.encode(result)
-    click.echo((text if as_json else msgspec.json.format(text)).decode())
+    result = _with_client(address, lambda bus: bus.call(method, body), timeout=timeout)
+    text = _harmless_json(result)
+    click.echo(text if as_json else msgspec.json.format(text))
 
 
 @click.command()
@@ -254,7 +294,7 @@ def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        click.echo(_printable("  ".join(cells).rstrip()))
+        click.echo(_printable("  ".join(cells).rstrip(), keep=""))
 
 
 @click.command()

@@ -43,6 +43,8 @@ def load_settings(path: str | None, flags: dict[str, object]) -> Settings:
     except msgspec.ValidationError as problem:
         raise ConfigError(f"{path or 'command line'}: {_explain(str(problem))}") from None
     _check_positive(settings)
+    if not settings.listen:
+        raise ConfigError("listen must name at least one address")
     return settings
 
 
@@ -92,5 +94,5 @@ def _check_positive(settings: Settings) -> None:
     ):
         for field in msgspec.structs.fields(values):
             value = getattr(values, field.name)
-            if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
+            if isinstance(value, int | float) and not isinstance(value, bool) and not value > 0:
                 raise ConfigError(f"{group}{field.name} must be more than 0, not {value}")

@@ -1,0 +1,1 @@
+"""The tests of the clients: real daemons, real sockets, both loops."""

@@ -1,0 +1,1 @@
+"""The tests of the settings and of the command line, typed as a user types it."""
