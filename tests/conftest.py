@@ -82,9 +82,7 @@ def opened() -> Iterator[ExitStack]:
 
 
 @pytest.fixture
-def open_peer(
-    daemon: Daemon, transport: Transport, opened: ExitStack
-) -> Callable[[], Peer]:
+def open_peer(daemon: Daemon, transport: Transport, opened: ExitStack) -> Callable[[], Peer]:
     """Open connections that have not initialized yet."""
 
     def open_one() -> Peer:

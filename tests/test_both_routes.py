@@ -98,9 +98,7 @@ def test_both_routes_of_send_message_answer_alike(
 
 
 @pytest.mark.parametrize("params", SENDS)
-def test_both_routes_answer_alike_on_the_wire(
-    params: str, join: Join, suffix: str
-) -> None:
+def test_both_routes_answer_alike_on_the_wire(params: str, join: Join, suffix: str) -> None:
     # The direct route takes ids that are integers or strings; a fraction goes the other way.
     alice = join(f"agent:alice{suffix}")
     named = params.replace("agent:bob", f"agent:nobody{suffix}").replace('"m"', '"msg_"')
@@ -127,7 +125,9 @@ def test_a_method_that_breaks_answers_minus_32603_and_gives_nothing_away() -> No
         raise LookupError("the password is swordfish")
 
     recorder = Recorder()
-    dispatch(table.table, decode_loose(b'{"jsonrpc":"2.0","id":1,"method":"break"}'), None, recorder)
+    dispatch(
+        table.table, decode_loose(b'{"jsonrpc":"2.0","id":1,"method":"break"}'), None, recorder
+    )
     message = "internal error; the log of the bus has the details"
     error = {"code": -32603, "message": message, "data": {"rule": "internal"}}
     assert [json.loads(each) for each in recorder.answers] == [

@@ -1,16 +1,16 @@
 """The conformance table: every transcript of `data/conformance.txt`, on all transports and loops.
 
-    # §3.1 the name of a case, beginning with the paragraph of the protocol
-    ! delivery.ack_seconds = 0.3        a setting of the daemon, if it is not the default
-    alice joins agent:alice~            connects and initializes; ~ is different for each run
-    alice connects                      connects and says nothing
-    alice > {"jsonrpc": "2.0", …}       sends this text as one frame; ␍ is a carriage return, ␠ a
-                                        space that would not be seen at the end of a line
-    alice < {"jsonrpc": "2.0", …}       gets exactly this next: "$name" is bound where it is first
-                                        seen, and must be the same wherever it is seen again
-    alice gets nothing                  has nothing waiting but the answer to a ping
-    alice leaves                        closes its connection
-    alice is closed                     sees the bus close its connection
+# §3.1 the name of a case, beginning with the paragraph of the protocol
+! delivery.ack_seconds = 0.5        a setting of the daemon, if it is not the default
+alice joins agent:alice~            connects and initializes; ~ is different for each run
+alice connects                      connects and says nothing
+alice > {"jsonrpc": "2.0", …}       sends this text as one frame; ␍ is a carriage return, ␠ a
+                                    space that would not be seen at the end of a line
+alice < {"jsonrpc": "2.0", …}       gets exactly this next: "$name" is bound where it is first
+                                    seen, and must be the same wherever it is seen again
+alice gets nothing                  has nothing waiting but the answer to a ping
+alice leaves                        closes its connection
+alice is closed                     sees the bus close its connection
 """
 
 from __future__ import annotations
@@ -157,4 +157,6 @@ class Stage:
             return value
         if all("connectionId" in each for each in value):  # those of other tests are nothing to us
             value = [each for each in value if each["clientId"].endswith(self._suffix)]
-        return sorted(value, key=lambda each: (*map(str, (each.get("clientId"), each.get("id"), each)),))
+        return sorted(
+            value, key=lambda each: (*map(str, (each.get("clientId"), each.get("id"), each)),)
+        )

@@ -31,7 +31,10 @@ def openrpc_validator() -> Draft7Validator:
     theirs = json.loads((DATA / "json-schema-tools-meta-schema.json").read_text())
     resource = DRAFT7.create_resource(theirs)
     registry: Registry[Any] = Registry().with_resources(
-        [("https://meta.json-schema.tools", resource), ("https://meta.json-schema.tools/", resource)]
+        [
+            ("https://meta.json-schema.tools", resource),
+            ("https://meta.json-schema.tools/", resource),
+        ]
     )
     return Draft7Validator(ours, registry=registry)
 

@@ -67,7 +67,9 @@ def test_a_module_imports_only_from_its_own_layer_and_those_below(path: Path) ->
         is_below = target == layer or RANKS[target] < RANKS[layer]
         # The command line is the way in: it starts the daemon, though only when asked to.
         is_way_in = (layer, target) == ("ops", "daemon") and module_name(path).startswith("ops.cli")
-        assert is_below or is_way_in or (layer, name) in SHARED, f"{path}:{line}: {layer} imports {name}"
+        assert is_below or is_way_in or (layer, name) in SHARED, (
+            f"{path}:{line}: {layer} imports {name}"
+        )
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=module_name)

@@ -16,15 +16,8 @@ from threading import Thread
 
 import pytest
 
-from tests.daemons import (
-    PATIENCE_SECONDS,
-    Daemon,
-    Loop,
-    open_daemon,
-    run_busd,
-    serve_args,
-)
-from tests.wire_peers import Closed, Json, Peer, Transport, connect, open_unix
+from tests.daemons import PATIENCE_SECONDS, Daemon, Loop, open_daemon, run_busd, serve_args
+from tests.wire_peers import Closed, Json, Peer, Transport, join_by, open_unix
 
 MISCONFIGURED = 78
 
@@ -34,13 +27,6 @@ def folder() -> Iterator[Path]:
     """A folder whose name is short enough for a Unix socket."""
     with tempfile.TemporaryDirectory(prefix="busd-test-") as name:
         yield Path(name)
-
-
-def join(daemon: Daemon, transport: Transport, name: str, opened: ExitStack) -> Peer:
-    peer = connect(daemon, transport)
-    opened.callback(peer.close)
-    peer.initialize(name)
-    return peer
 
 
 # Stopping
@@ -88,8 +74,8 @@ def test_sigterm_under_load_answers_every_accepted_request_before_the_end(
     loop: Loop, transport: Transport
 ) -> None:
     with open_daemon(loop) as daemon, ExitStack() as opened:
-        echo = Echo(join(daemon, transport, "agent:bob", opened))
-        alice = join(daemon, transport, "agent:alice", opened)
+        echo = Echo(join_by(daemon, transport, "agent:bob", opened))
+        alice = join_by(daemon, transport, "agent:alice", opened)
         echo.start()
         sent, answers = send_until_closed(alice, "agent:bob", daemon)
         alice.close()
@@ -117,8 +103,8 @@ def test_sigterm_under_load_answers_every_accepted_request_before_the_end(
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stopping_bus_waits_for_the_acks_it_owes(loop: Loop, number: signal.Signals) -> None:
     with open_daemon(loop) as daemon, ExitStack() as opened:
-        alice = join(daemon, "unix", "agent:alice", opened)
-        bob = join(daemon, "tcp", "agent:bob", opened)
+        alice = join_by(daemon, "unix", "agent:alice", opened)
+        bob = join_by(daemon, "tcp", "agent:bob", opened)
         request_id = alice.send_message("agent:bob")
         message = bob.next_message()
         daemon.signal(number)
@@ -133,9 +119,10 @@ def test_a_stopping_bus_waits_for_the_acks_it_owes(loop: Loop, number: signal.Si
 
 
 def test_a_stopping_bus_does_not_wait_for_ever(loop: Loop) -> None:
-    with open_daemon(loop, {"drain_seconds": 0.3}) as daemon, ExitStack() as opened:
-        alice = join(daemon, "unix", "agent:alice", opened)
-        silent = join(daemon, "unix", "agent:silent", opened)
+    settings = {"drain_seconds": 0.3, "wire.linger_seconds": 0.3}
+    with open_daemon(loop, settings) as daemon, ExitStack() as opened:
+        alice = join_by(daemon, "unix", "agent:alice", opened)
+        silent = join_by(daemon, "unix", "agent:silent", opened)
         request_id = alice.send_message("agent:silent")
         silent.next_message()
         daemon.signal(signal.SIGTERM)
@@ -148,8 +135,8 @@ def test_a_stopping_bus_does_not_wait_for_ever(loop: Loop) -> None:
 def test_a_second_sigint_hurries(loop: Loop) -> None:
     patient = {"drain_seconds": 600.0, "wire.linger_seconds": 600.0}
     with open_daemon(loop, patient) as daemon, ExitStack() as opened:
-        alice = join(daemon, "unix", "agent:alice", opened)
-        silent = join(daemon, "unix", "agent:silent", opened)
+        alice = join_by(daemon, "unix", "agent:alice", opened)
+        silent = join_by(daemon, "unix", "agent:silent", opened)
         request_id = alice.send_message("agent:silent")
         silent.next_message()
         daemon.signal(signal.SIGINT)
@@ -163,7 +150,7 @@ def test_a_second_sigint_hurries(loop: Loop) -> None:
 
 def test_a_stopping_bus_says_goodbye_to_a_web_socket(loop: Loop) -> None:
     with open_daemon(loop) as daemon, ExitStack() as opened:
-        alice = join(daemon, "ws", "agent:alice", opened)
+        alice = join_by(daemon, "ws", "agent:alice", opened)
         daemon.signal(signal.SIGTERM)
         assert alice.expect_close() == 1001
 
@@ -176,7 +163,7 @@ def test_a_stopped_bus_leaves_no_socket_file(loop: Loop) -> None:
 
 def test_a_connection_that_comes_just_when_the_bus_stops_does_no_harm(loop: Loop) -> None:
     with open_daemon(loop) as daemon, ExitStack() as opened:
-        alice = join(daemon, "ws", "agent:alice", opened)
+        alice = join_by(daemon, "ws", "agent:alice", opened)
         late = opened.enter_context(open_unix(daemon.path))
         daemon.signal(signal.SIGTERM)
         assert alice.expect_close() == 1001
@@ -208,7 +195,7 @@ sys.stdin.read()
 
 def test_kill_9_of_a_peer_fails_its_deliveries_at_once(loop: Loop) -> None:
     with open_daemon(loop) as daemon, ExitStack() as opened:
-        alice = join(daemon, "unix", "agent:alice", opened)
+        alice = join_by(daemon, "unix", "agent:alice", opened)
         mortal = opened.enter_context(
             subprocess.Popen(
                 [sys.executable, "-c", _PEER, daemon.path],
@@ -243,7 +230,7 @@ def test_a_bus_that_was_killed_starts_again_in_the_same_place(loop: Loop) -> Non
         assert Path(daemon.path).is_socket()  # the kernel removes nothing
         daemon.start_again(loop)
         with ExitStack() as opened:
-            join(daemon, "unix", "agent:alice", opened).expect_nothing()
+            join_by(daemon, "unix", "agent:alice", opened).expect_nothing()
 
 
 # Starting
@@ -256,7 +243,7 @@ def test_a_stale_socket_file_is_replaced(loop: Loop, folder: Path) -> None:
         old.listen()
     with open_daemon(loop, folder=folder) as daemon, ExitStack() as opened:
         assert daemon.path == str(path)
-        join(daemon, "unix", "agent:alice", opened).expect_nothing()
+        join_by(daemon, "unix", "agent:alice", opened).expect_nothing()
 
 
 def test_a_live_socket_file_is_left_alone(folder: Path) -> None:
@@ -266,7 +253,7 @@ def test_a_live_socket_file_is_left_alone(folder: Path) -> None:
         code, said = run_busd(args, folder)
         assert code == MISCONFIGURED
         assert said == f"busd: {address}: another bus is listening here; stop it first\n"
-        join(daemon, "unix", "agent:alice", opened).expect_nothing()
+        join_by(daemon, "unix", "agent:alice", opened).expect_nothing()
 
 
 def test_a_file_that_is_no_socket_is_left_alone(folder: Path) -> None:
@@ -289,7 +276,7 @@ def test_a_port_in_use_is_refused(folder: Path) -> None:
 
 def test_what_was_opened_before_a_refusal_is_closed_again(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        args = serve_args(folder) + ["--listen", f"tcp://127.0.0.1:{taken.getsockname()[1]}"]
+        args = [*serve_args(folder), "--listen", f"tcp://127.0.0.1:{taken.getsockname()[1]}"]
         code, _ = run_busd(args, folder)
     assert code == MISCONFIGURED
     assert not (folder / "bus.sock").exists()

@@ -12,6 +12,7 @@ import os
 import socket
 import struct
 from collections import deque
+from contextlib import ExitStack
 from itertools import count
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from tests.daemons import PATIENCE_SECONDS, Daemon
 Transport = Literal["unix", "tcp", "ws"]
 Json = Any  # whatever json.loads gives
 
-TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
+CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 _REQUEST_LINES = (
     "GET / HTTP/1.1",
     "Connection: Upgrade",
@@ -42,8 +43,8 @@ class Peer:
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        self._received = bytearray()
-        self._waiting: deque[Json] = deque()  # came while something else was awaited
+        self.received = bytearray()
+        self.waiting: deque[Json] = deque()  # came while something else was awaited
         self._ids = count(1_000)
 
     # Frames
@@ -63,8 +64,8 @@ class Peer:
 
     def next_json(self) -> Json:
         """Give the next message that nobody has asked for yet."""
-        if self._waiting:
-            return self._waiting.popleft()
+        if self.waiting:
+            return self.waiting.popleft()
         return json.loads(self.read_frame())
 
     def request(self, method: str, params: Json = None, **members: Json) -> int:
@@ -77,15 +78,15 @@ class Peer:
 
     def answer_to(self, request_id: Json) -> Json:
         """Give the answer to a request; what else comes meanwhile waits for `next_json`."""
-        for seen in list(self._waiting):
+        for seen in list(self.waiting):
             if _answers(seen, request_id):
-                self._waiting.remove(seen)
+                self.waiting.remove(seen)
                 return seen
         while True:
             found = json.loads(self.read_frame())
             if _answers(found, request_id):
                 return found
-            self._waiting.append(found)
+            self.waiting.append(found)
 
     def call(self, method: str, params: Json = None) -> Json:
         """Make a request and give its result."""
@@ -113,7 +114,7 @@ class Peer:
     def expect_nothing(self) -> None:
         """Make sure that the bus has nothing to say but the answer to a ping."""
         self.call("ping")
-        assert not self._waiting, self._waiting
+        assert not self.waiting, self.waiting
 
     def expect_close(self) -> int | None:
         """Make sure that the bus says nothing more and closes; give the close code."""
@@ -133,7 +134,7 @@ class Peer:
             data = b""
         if not data:
             raise Closed
-        self._received += data
+        self.received += data
 
     def end(self) -> None:
         """Say that nothing more will come, and go on listening."""
@@ -150,10 +151,10 @@ class LinePeer(Peer):
         self.sock.sendall(frame + b"\n")
 
     def read_frame(self) -> bytes:
-        while (at := self._received.find(b"\n")) < 0:
+        while (at := self.received.find(b"\n")) < 0:
             self.read_some()
-        frame = bytes(self._received[:at])
-        del self._received[: at + 1]
+        frame = bytes(self.received[:at])
+        del self.received[: at + 1]
         return frame
 
 
@@ -191,10 +192,10 @@ class WebSocketPeer(Peer):
         return bool(first & 0x80), first & 0x0F, self._read(length)
 
     def _read(self, size: int) -> bytes:
-        while len(self._received) < size:
+        while len(self.received) < size:
             self.read_some()
-        data = bytes(self._received[:size])
-        del self._received[:size]
+        data = bytes(self.received[:size])
+        del self.received[:size]
         return data
 
     def shake_hands(self) -> None:
@@ -224,6 +225,44 @@ def connect(daemon: Daemon, transport: Transport) -> Peer:
     return peer
 
 
+def join_by(daemon: Daemon, transport: Transport, name: str, opened: ExitStack) -> Peer:
+    """Open a connection that has initialized under a name; it is closed with `opened`."""
+    peer = connect(daemon, transport)
+    opened.callback(peer.close)
+    peer.initialize(name)
+    return peer
+
+
+def join_web_socket(daemon: Daemon, name: str, opened: ExitStack) -> WebSocketPeer:
+    """The same for what only a WebSocket can do."""
+    peer = join_by(daemon, "ws", name, opened)
+    assert isinstance(peer, WebSocketPeer)
+    return peer
+
+
+def read_to_end(peer: Peer) -> None:
+    """Read whatever comes until the bus closes the connection."""
+    try:
+        while True:
+            peer.read_frame()
+    except Closed:
+        pass
+
+
+def status_of(peer: Peer) -> list[dict[str, Json]]:
+    """Give all connections as the bus shows them."""
+    connections: list[dict[str, Json]] = peer.call("getStatus")["connections"]
+    return connections
+
+
+def until_gone(name: str, witness: Peer) -> None:
+    """Ask the bus who is there until this one is not."""
+    for _ in range(10_000):
+        if name not in [each["clientId"] for each in status_of(witness)]:
+            return
+    raise AssertionError(f"{name} is still there")
+
+
 def open_unix(path: str) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX)
     try:
@@ -245,7 +284,7 @@ def open_http(peer: WebSocketPeer, *lines: str, host: str = "127.0.0.1") -> tupl
     """Send the head of an HTTP request and give the status and the text of the answer."""
     head = "\r\n".join([lines[0], f"Host: {host}:{peer.sock.getpeername()[1]}", *lines[1:]])
     peer.sock.sendall(head.encode() + b"\r\n\r\n")
-    received = peer._received
+    received = peer.received
     while (at := received.find(b"\r\n\r\n")) < 0:
         peer.read_some()
     status_line, *headers = bytes(received[:at]).decode().split("\r\n")
@@ -277,6 +316,4 @@ def encode_frame(opcode: int, data: bytes, *, fin: bool = True, reserved: int = 
 
 
 def _answers(message: Json, request_id: Json) -> bool:
-    return (
-        isinstance(message, dict) and "method" not in message and message.get("id") == request_id
-    )
+    return isinstance(message, dict) and "method" not in message and message.get("id") == request_id
