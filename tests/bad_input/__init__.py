@@ -1,0 +1,1 @@
+"""Bad input: each gets its exact answer, and every other peer keeps being served."""

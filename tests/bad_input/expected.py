@@ -1,0 +1,23 @@
+"""The error replies that the bus is expected to give."""
+
+from __future__ import annotations
+
+from tests.wire_peers import Json
+
+
+def error(code: int, message: str, request_id: Json = None, **data: Json) -> Json:
+    """Give the error reply that is expected."""
+    body = {"code": code, "message": message, "data": data}
+    return {"jsonrpc": "2.0", "id": request_id, "error": body}
+
+
+def invalid(detail: str) -> Json:
+    return error(-32600, "Invalid request", rule="json-rpc", detail=detail)
+
+
+def unparsable(detail: str) -> Json:
+    return error(-32700, "Parse error", rule="json", detail=detail)
+
+
+def too_long(limit: int) -> Json:
+    return error(-32600, f"frame over {limit} bytes", rule="max_frame_bytes")
