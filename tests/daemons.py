@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import select
@@ -23,6 +24,8 @@ Settings = Mapping[str, object]
 # Long enough for a busy machine; shorter than the 60 s after which the bus itself gives up.
 PATIENCE_SECONDS = 30.0
 _ROOT = Path(busd.__file__).parent.parent
+_PROCESS_CONTROL = ctypes.CDLL(None).prctl
+_DIE_WITH_PARENT = 1
 
 
 class Daemon:
@@ -141,6 +144,12 @@ def start_busd(
     args: list[str], folder: Path, before: Callable[[], None] | None = None
 ) -> subprocess.Popen[bytes]:
     """Start the command line; what it says on stderr goes to `folder/log`."""
+
+    def prepare() -> None:
+        _PROCESS_CONTROL(_DIE_WITH_PARENT, signal.SIGKILL)  # when a test run is killed
+        if before:
+            before()
+
     environment = {name: v for name, v in os.environ.items() if not name.startswith("BUSD_")}
     environment["PYTHONPATH"] = str(_ROOT)
     with (folder / "log").open("wb") as log:
@@ -151,7 +160,7 @@ def start_busd(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
-            preexec_fn=before,
+            preexec_fn=prepare,
         )
 
 
