@@ -46,9 +46,14 @@ class Terminal:
     def stop(self) -> int:
         """Press Ctrl-C."""
         os.killpg(self.process.pid, signal.SIGINT)
+        return self.process.wait(PATIENCE_SECONDS)
+
+    def close(self) -> None:
+        """Leave nothing behind, however the test went."""
+        self.process.kill()
+        self.process.wait(PATIENCE_SECONDS)
         assert self.process.stdout is not None
         self.process.stdout.close()
-        return self.process.wait(PATIENCE_SECONDS)
 
 
 @pytest.fixture
@@ -77,9 +82,12 @@ def blocks() -> Iterator[tuple[str, str, str]]:
 def typed(command: str) -> str:
     """Use the busd under test and a free port; the rest is as the README has it."""
     listen = "--listen unix:$XDG_RUNTIME_DIR/busd/bus.sock --listen tcp://127.0.0.1:0"
-    command = command.strip().replace("make run", f"{sys.executable} -m busd serve {listen}")
-    command = command.replace(".venv/bin/busd", f"{sys.executable} -m busd")
-    return command.replace(".venv/bin/python", sys.executable)
+    meant = {
+        "make run": f"{sys.executable} -m busd serve {listen}",
+        ".venv/bin/busd": f"{sys.executable} -m busd",
+        ".venv/bin/python": sys.executable,
+    }
+    return re.sub("|".join(map(re.escape, meant)), lambda found: meant[found[0]], command.strip())
 
 
 def as_pattern(expected: str) -> str:
@@ -106,7 +114,7 @@ def test_the_tour_goes_as_the_readme_says(env: dict[str, str], tmp_path: Path) -
                 said = run(typed(text), env, tmp_path)
             else:
                 started = Terminal(typed(text), env, tmp_path)
-                stack.callback(started.process.kill)
+                stack.callback(started.close)
                 terminals.append(started)
                 if terminal in READY:
                     started.read_until(READY[terminal])
