@@ -59,6 +59,8 @@ class TlsTransport:
     def connection_made(self, transport: Transport) -> None:
         self._below = transport
         self.connection.connection_made(self)
+        if self._is_over:  # the bus stopped meanwhile
+            return
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -208,7 +210,7 @@ class TlsTransport:
                 self._tls.write(data[at : at + _RECORD_BYTES])
                 records.append(self._outgoing.read())
         except ssl.SSLError:
-            self.abort()  # never seen; but whoever flushes must get to the other connections
+            self.abort()  # never seen; but it must not be the fault of whoever pings or flushes
         if records and not self._is_over:
             self._below.write(records[0] if len(records) == 1 else b"".join(records))
 
@@ -244,7 +246,10 @@ class TlsTransport:
             self._flush()
             self._is_open = False
         self._is_over = self._is_over or self._is_shaking
-        end_below()
+        try:
+            end_below()
+        except OSError:  # asyncio's own transport: the peer was faster
+            self.abort()
 
     def _pass_up_end(self) -> None:
         """Tell the connection that the peer has said goodbye."""

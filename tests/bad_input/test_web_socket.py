@@ -113,6 +113,19 @@ def test_requests_before_what_is_no_frame_are_answered(talker: WebSocketPeer) ->
     assert talker.expect_close() == 1002
 
 
+def test_the_last_word_is_the_close_frame_however_the_request_before_it_came(
+    talker: WebSocketPeer,
+) -> None:
+    talker.sock.sendall(
+        encode_frame(TEXT, b'{"jsonrpc":"2.0","id":1,', fin=False)
+        + encode_frame(CONTINUATION, b'"method":"ping"}')
+        + struct.pack("!BB", 0x80 | TEXT, 2)
+        + b"{}"
+    )
+    assert [talker.next_json()["id"] for _ in range(2)] == [1, None]
+    assert talker.expect_close() == 1002
+
+
 def test_a_web_socket_that_says_goodbye_is_answered_goodbye(talker: WebSocketPeer) -> None:
     talker.send_frame(CLOSE, struct.pack("!H", 1000))
     assert talker.expect_close() == 1000
