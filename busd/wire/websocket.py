@@ -98,17 +98,18 @@ class WebSocketFramer:
 
     def encode(self, frames: list[bytes]) -> list[bytes]:
         protocol = self._protocol
-        last_words: list[bytes] = []
         if protocol.state is State.OPEN:
             for frame in frames:
                 protocol.send_text(frame)
             frames.clear()
         elif protocol.state is State.CLOSING and protocol.close_rcvd is None:
-            # The layer below has already queued its close frame; our error reply goes before it.
+            # The layer below has already queued its close frame; encode_close() gives it, after
+            # the answers and the error reply that are still to be said.
             mask = isinstance(protocol, ClientProtocol)
             last_words = [Frame(Opcode.TEXT, frame).serialize(mask=mask) for frame in frames]
             frames.clear()
-        return last_words + [data for data in protocol.data_to_send() if data]
+            return last_words
+        return [data for data in protocol.data_to_send() if data]
 
     def encode_close(self, code: int, reason: str) -> list[bytes]:
         if self._protocol.state is State.OPEN:
