@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint fix bench clean
+.PHONY: help run test systemd lint fix bench clean
 
 help:
 	@echo "make run    start a bus in the foreground (ARGS=\"--loop trio\" …)"
@@ -18,8 +18,14 @@ help:
 run: $(VENV)/run.ok
 	@exec $(BIN)/busd serve $(ARGS)
 
-test: lint
+test: lint systemd
 	$(BIN)/python -m pytest $(ARGS)
+
+# A real service manager for the tests of the units; without one they say so and are skipped.
+systemd:
+	@[ -x /lib/systemd/systemd ] || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || \
+		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends \
+		  systemd iproute2 util-linux; } || true
 
 lint: $(VENV)/test.ok
 	$(BIN)/ruff format --check --quiet . || { echo "run: make fix"; exit 1; }

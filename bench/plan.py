@@ -60,6 +60,7 @@ class Row(msgspec.Struct, frozen=True):
 # Server, client and transport.
 RELAY = ("relay", "bus", "unix")
 BUSD = ("busd uvloop", "bus", "unix")
+LOGGED = ("busd uvloop+log", "bus", "unix")
 BUSD_WS = ("busd uvloop", "bus", "ws")
 TRIO = ("busd trio", "bus", "unix")
 NATS = ("nats-server", "nats", "nats")
@@ -68,7 +69,7 @@ NATS_PY = ("nats-server", "nats-py", "nats")
 
 MAIN = (RELAY, BUSD, NATS)
 LOOPS = (RELAY, BUSD, ("busd asyncio", "bus", "unix"), TRIO, NATS)
-QUICK = (RELAY, BUSD, BUSD_WS, TRIO, NATS, SDK, NATS_PY)
+QUICK = (RELAY, BUSD, LOGGED, BUSD_WS, TRIO, NATS, SDK, NATS_PY)
 EVERY = (
     RELAY,
     ("relay", "bus", "tcp"),
@@ -77,6 +78,7 @@ EVERY = (
         for loop in ("uvloop", "asyncio", "trio")
         for transport in ("unix", "tcp", "ws")
     ),
+    LOGGED,
     NATS,
     SDK,
     # nats-py has only TCP to go by: this row is the like-for-like one.

@@ -18,6 +18,7 @@ TITLE = "Medians; black: least to greatest of the rounds; dashed: the bare relay
 COLOURS = {
     "relay": "#8a8f98",
     "busd uvloop": "#1f6feb",
+    "busd uvloop+log": "#0a3069",
     "busd asyncio": "#5aa2f5",
     "busd trio": "#2da44e",
     "nats-server": "#d9822b",

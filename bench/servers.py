@@ -22,6 +22,9 @@ STOP_SECONDS = 10.0
 KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(64 << 20), "MALLOC_MMAP_THRESHOLD_": str(32 << 20)}
 
 
+LOGGED = "+log"  # behind a loop's name: with the defaults of a user
+
+
 class ServerError(Exception):
     """A server did not start, or died."""
 
@@ -50,7 +53,7 @@ class Server:
             stdout=subprocess.PIPE,
             stderr=self.log,
             cwd=ROOT,
-            env=os.environ | (KEEP_MEMORY if name == "relay" else {}),
+            env=os.environ | make_environment(name),
             # Ctrl-C is for the runner alone: it stops its servers in its own order.
             start_new_session=True,
         )
@@ -131,7 +134,17 @@ def make_command(name: str, scratch: Path) -> list[str]:
         return [find_nats_server(), "-a", "127.0.0.1", "-p", "-1", *ports]
     command = [sys.executable, "-m", "busd", "serve", "--json", "--log-level", "warning"]
     command += ["--listen", f"unix:{socket}", "--listen", "tcp://127.0.0.1:0"]
-    return [*command, "--loop", name.removeprefix("busd "), "--state", f"{scratch}/state"]
+    loop = name.removeprefix("busd ").removesuffix(LOGGED)
+    return [*command, "--loop", loop, "--state", f"{scratch}/state"]
+
+
+def make_environment(name: str) -> dict[str, str]:
+    """What a server finds in its environment besides what everybody has."""
+    if name == "relay":
+        return KEEP_MEMORY
+    if name.endswith(LOGGED):
+        return {}  # as users run it: access rules and the activity log on
+    return {"BUSD_JOURNAL_ENABLED": "false", "BUSD_POLICY": "open"}
 
 
 def find_nats_server() -> str:

@@ -5,55 +5,82 @@ Read this file first. What happens to one message is in the README ("Life of a m
 
 from __future__ import annotations
 
+import faulthandler
 import fcntl
 import os
 import resource
 import signal
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import anyio
 import structlog
 
+from busd.bus.authenticator import Authenticator
 from busd.bus.bus import Bus
-from busd.bus.methods import methods
+from busd.bus.journal import Journal
+from busd.bus.journal_store import open_journal
 from busd.errors import ConfigError
-from busd.ops.config import Settings
-from busd.wire.bus_address import BusAddress, parse_bus_address
+from busd.ops import notify
+from busd.ops.admin import JOURNAL_FILE, admin_methods
+from busd.ops.config import Settings, changes, keep_fixed
+from busd.ops.inherit import places_to_listen
+from busd.ops.metrics import Pages
+from busd.ops.offload import Offload
+from busd.ops.tokens import TokenStore
+from busd.wire.bus_address import BusAddress
 from busd.wire.connections import Connections
+from busd.wire.doorman import Doorman
 from busd.wire.listener import Listener
-from busd.wire.sniff import admit_web_socket
+from busd.wire.sockets import check_place
+from busd.wire.tls_settings import Certificates
 
 log = structlog.get_logger("busd.daemon")
 
 SWEEP_SECONDS = 0.25
 OnReady = Callable[[list[BusAddress]], None]
+ReadSettings = Callable[[], Settings]
 
 
-def run_daemon(settings: Settings, on_ready: OnReady) -> None:
+def run_daemon(read_settings: ReadSettings, on_ready: OnReady) -> None:
     """Run a bus in this process until it is told to stop; raises ConfigError if it cannot start."""
+    settings = read_settings()
     _raise_file_limit()
-    with lock_state(Path(settings.state)):
+    faulthandler.enable()  # the watchdog ends a hanging bus with SIGABRT: show where it hangs
+    with lock_state(Path(settings.state)), open_log(settings) as journal:
+        main = partial(_serve_until_signal, settings, journal, read_settings, on_ready)
         if settings.loop == "trio":
-            anyio.run(_serve_until_signal, settings, on_ready, backend="trio")
+            anyio.run(main, backend="trio")
         else:
-            options = {"use_uvloop": settings.loop == "uvloop"}
-            anyio.run(_serve_until_signal, settings, on_ready, backend_options=options)
+            anyio.run(main, backend_options={"use_uvloop": settings.loop == "uvloop"})
 
 
-async def _serve_until_signal(settings: Settings, on_ready: OnReady) -> None:
-    daemon = Daemon(settings)  # opens the listeners: what is wrong with them is said plainly
+async def _serve_until_signal(
+    settings: Settings, journal: Journal | None, read_settings: ReadSettings, on_ready: OnReady
+) -> None:
+    daemon = Daemon(settings, journal)  # opens the listeners: what is wrong is said plainly
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_stop_on, signals, daemon)
+            tasks.start_soon(_obey, signals, daemon, read_settings)
             await daemon.serve(on_ready)
             tasks.cancel_scope.cancel()
 
 
-async def _stop_on(signals: AsyncIterator[signal.Signals], daemon: Daemon) -> None:
-    """Drain at the first signal, give up waiting at the second."""
+async def _obey(
+    signals: AsyncIterator[signal.Signals], daemon: Daemon, read_settings: ReadSettings
+) -> None:
+    """Reload at SIGHUP; else drain at the first signal, give up waiting at the second."""
     async for number in signals:
+        if number == signal.SIGHUP:
+            if daemon.is_stopping.is_set():
+                continue  # it reads no settings any more
+            notify.reloading()
+            daemon.reload(read_settings)
+            notify.ready(daemon.status)
+            continue
         log.info("daemon.stopping", signal=number.name)
         if daemon.is_stopping.is_set():
             daemon.must_hurry.set()
@@ -63,14 +90,37 @@ async def _stop_on(signals: AsyncIterator[signal.Signals], daemon: Daemon) -> No
 class Daemon:
     """One bus with its listeners and its sweeper."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, journal: Journal | None = None) -> None:
         self.settings = settings
-        self.bus = Bus(methods, settings.delivery, settings.policy)
-        admit = admit_web_socket(tuple(settings.allowed_origins))
-        self.connections = Connections(settings.wire, admit, self.bus.make_session)
-        self.listeners = _open_listeners(settings.listen)
+        self.tokens = TokenStore(Path(settings.state))
+        self.offload = Offload()
+        authenticator = self._make_authenticator(settings)
+        self.bus = Bus(admin_methods(self), settings.delivery, authenticator)
+        self.bus.journal = journal
+        self.doorman = Doorman(tuple(settings.allowed_origins), Pages(self).by_path)
+        self.connections = Connections(settings.wire, self.doorman, self.bus.make_session)
+        self.certificates = Certificates(settings.tls) if settings.tls.certificate else None
+        self.listeners = self._open_listeners()
+        self.lag_seconds = 0.0
         self.is_stopping = anyio.Event()
         self.must_hurry = anyio.Event()
+
+    def _make_authenticator(self, settings: Settings) -> Authenticator:
+        owners = {0, os.geteuid()}
+        return Authenticator(settings.policy, settings.grant, self.tokens.load(), owners)
+
+    def _open_listeners(self) -> list[Listener]:
+        """Open all or none."""
+        is_open = self.settings.policy == "open"
+        with ExitStack() as opened:
+            listeners: list[Listener] = []
+            for address, sock in places_to_listen(self.settings.listen):
+                check_place(address, is_open=is_open)
+                listener = Listener(address, sock, self.certificates)
+                opened.callback(listener.forget)
+                listeners += [listener]
+            opened.pop_all()
+        return listeners
 
     async def serve(self, on_ready: OnReady) -> None:
         """Listen, route and sweep until asked to stop; then answer what was accepted."""
@@ -78,18 +128,76 @@ class Daemon:
             for listener in self.listeners:
                 tasks.start_soon(listener.serve, self.connections, tasks)
             tasks.start_soon(self._sweep)
+            if self.bus.journal is not None:
+                tasks.start_soon(self._keep_journal, self.bus.journal)
+            tasks.start_soon(self.offload.run, self.connections.flush)
             on_ready([listener.address for listener in self.listeners])
+            notify.ready(self.status)
+            self._warn_of_certificates()
             await self.is_stopping.wait()
+            notify.stopping(self.settings.drain_seconds + self.settings.wire.linger_seconds + 5)
             for listener in self.listeners:
                 listener.close()
             await self._drain()
             tasks.cancel_scope.cancel()
 
+    @property
+    def status(self) -> str:
+        """What `systemctl status` shows."""
+        return f"listening on {', '.join(str(listener.address) for listener in self.listeners)}"
+
+    def reload(self, read_settings: ReadSettings) -> None:
+        """Take over new settings without dropping a connection that may stay."""
+        try:
+            new = read_settings()
+            authenticator = self._make_authenticator(new)
+            self._check_reload(new)
+        except ConfigError as problem:
+            log.error("settings.refused", reason=str(problem))
+            return
+        self._warn_of_certificates()
+        kept = keep_fixed(self.settings, new)
+        changed, fixed = changes(self.settings, kept), changes(kept, new)
+        self.settings = kept
+        self.doorman.allowed_origins = tuple(new.allowed_origins)
+        self.connections.change(new.wire)
+        self.bus.change(new.delivery)
+        self.bus.take_access(authenticator)
+        if self.bus.journal is not None:
+            self.bus.journal.change(kept.journal)
+        self.connections.flush()
+        log.info("settings.reloaded", changed=changed)
+        if fixed:
+            log.warning("settings.need_restart", settings=fixed)
+
+    def _check_reload(self, new: Settings) -> None:
+        """Refuse what would leave the bus less safe than it was started; read the certificates."""
+        for listener in self.listeners:
+            check_place(listener.address, is_open=new.policy == "open")
+        if self.certificates is not None and new.tls.certificate:
+            self.certificates.load(new.tls)
+
+    def _warn_of_certificates(self) -> None:
+        for warning in self.certificates.warnings if self.certificates else ():
+            log.warning("certificate.doubtful", reason=warning)
+
     async def _sweep(self) -> None:
+        watchdog = notify.Watchdog()  # fed by this loop: one that hangs is restarted
         while True:
+            before = time.monotonic()
             await anyio.sleep(SWEEP_SECONDS)
+            self.lag_seconds = time.monotonic() - before - SWEEP_SECONDS
             self.bus.sweep()
             self.connections.sweep()
+            watchdog.feed()
+
+    async def _keep_journal(self, journal: Journal) -> None:
+        """Hand what was logged to the writer, again and again."""
+        while True:
+            # Corrected each time: the clock of the day may be set while the bus runs.
+            self.bus.wall_offset = time.time() - self.bus.clock()
+            await anyio.sleep(journal.settings.write_seconds)
+            journal.pump(self.bus.open_since)
 
     async def _drain(self) -> None:
         """Take nothing new, wait for the acks still owed, then say goodbye to everybody."""
@@ -106,16 +214,14 @@ class Daemon:
             await anyio.sleep(0.01)
 
 
-def _open_listeners(addresses: list[str]) -> list[Listener]:
-    """Open all or none."""
-    with ExitStack() as opened:
-        listeners: list[Listener] = []
-        for address in addresses:
-            listener = Listener(parse_bus_address(address))
-            opened.callback(listener.forget)
-            listeners += [listener]
-        opened.pop_all()
-    return listeners
+@contextmanager
+def open_log(settings: Settings) -> Iterator[Journal | None]:
+    """Open the activity log, if there is to be one."""
+    if not settings.journal.enabled:
+        yield None
+        return
+    with open_journal(Path(settings.state) / JOURNAL_FILE, settings.journal) as journal:
+        yield journal
 
 
 @contextmanager

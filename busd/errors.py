@@ -67,8 +67,10 @@ class MalformedPattern(InvalidParams):
     rule = "pattern"
 
 
-class SenderRefused(InvalidParams):
-    rule = "policy.strict.from"
+class AccessRefused(InvalidParams):
+    """No grant allows it; `data.rule` names the one that comes nearest."""
+
+    rule = "grant"
 
 
 class NotInitialized(RequestError):
@@ -89,6 +91,19 @@ class NotSubscribed(RequestError):
 class Busy(RequestError):
     code = -32004
     rule = "busy"
+
+
+class RateLimited(Busy):
+    rule = "rate"
+
+
+class AuthenticationFailed(RequestError):
+    code = -32005
+    rule = "authentication"
+
+
+class TooManyFailures(Busy):
+    rule = "authentication.rate"
 
 
 class InternalError(RequestError):

@@ -38,7 +38,8 @@ class Daemon:
 
     def _watch(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
-        where, tcp = json.loads(self._first_line())["listening"]
+        where, tcp, *more = json.loads(self._first_line())["listening"]
+        self.more_ports = [int(address.rsplit(":", 1)[1]) for address in more]
         self.path = where.removeprefix("unix:")
         self.port = int(tcp.rsplit(":", 1)[1])
 
@@ -107,6 +108,8 @@ def open_daemon(
     settings: Settings | None = None,
     before: Callable[[], None] | None = None,
     folder: Path | None = None,
+    log_level: str = "warning",
+    listen: tuple[str, ...] = (),
 ) -> Iterator[Daemon]:
     """Run a daemon with a folder of its own; at the end it stops, in peace and without faults.
 
@@ -114,7 +117,8 @@ def open_daemon(
     """
     folder = folder or Path(tempfile.mkdtemp(prefix="busd-test-"))
     try:
-        daemon = Daemon(start_busd(serve_args(folder, loop, settings), folder, before), folder)
+        args = serve_args(folder, loop, settings, log_level, listen)
+        daemon = Daemon(start_busd(args, folder, before), folder)
         try:
             yield daemon
         finally:
@@ -127,17 +131,24 @@ def open_daemon(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def serve_args(folder: Path, loop: Loop = "uvloop", settings: Settings | None = None) -> list[str]:
+def serve_args(
+    folder: Path,
+    loop: Loop = "uvloop",
+    settings: Settings | None = None,
+    log_level: str = "warning",
+    listen: tuple[str, ...] = (),
+) -> list[str]:
     """Give the command line of a daemon that keeps everything in `folder`."""
     args = ["serve", "--json", "--loop", loop, "--state", str(folder / "state")]
     args += ["--listen", f"unix:{folder / 'bus.sock'}", "--listen", "tcp://127.0.0.1:0"]
-    args += ["--log-level", "warning"]
-    if settings:
-        config = folder / "busd.toml"
-        # A dotted key is a key of its own in TOML: no need for sections.
-        config.write_text("".join(f"{key} = {json.dumps(v)}\n" for key, v in settings.items()))
-        args += ["--config", str(config)]
-    return args
+    args += [word for address in listen for word in ("--listen", address)]
+    args += ["--log-level", log_level]
+    # As existing peers know it; access has tests of its own.
+    settings = {"policy": "open", **(settings or {})}
+    config = folder / "busd.toml"
+    # A dotted key is a key of its own in TOML: no need for sections.
+    config.write_text("".join(f"{key} = {json.dumps(v)}\n" for key, v in settings.items()))
+    return [*args, "--config", str(config)]
 
 
 def start_busd(

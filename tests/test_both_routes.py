@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from busd.bus.bus import Policy
+from busd.bus.access import Policy
 from busd.bus.methods import methods
 from busd.bus.peer import RemotePeer
 from busd.errors import RequestError
@@ -29,6 +29,9 @@ class Recorder:
     def answer(self, request_id: RequestId, result: Any) -> None:
         if request_id is not UNSET:
             self.answers.append(encode(Result(request_id, result)))
+
+    def answer_encoded(self, frame: bytes) -> None:
+        self.answers.append(frame)
 
     def fail(self, request_id: RequestId, fault: RequestError) -> None:
         if request_id is not UNSET:

@@ -3,7 +3,9 @@
 # §3.1 the name of a case, beginning with the paragraph of the protocol
 ! delivery.ack_seconds = 0.5        a setting of the daemon, if it is not the default
 alice joins agent:alice~            connects and initializes; ~ is different for each run
+alice joins agent:a~ with token t   the same, but not as the owner of the bus: with a token
 alice connects                      connects and says nothing
+alice connects from afar            the same, but never by a Unix socket, where the kernel vouches
 alice > {"jsonrpc": "2.0", …}       sends this text as one frame; ␍ is a carriage return, ␠ a
                                     space that would not be seen at the end of a line
 alice < {"jsonrpc": "2.0", …}       gets exactly this next: "$name" is bound where it is first
@@ -18,9 +20,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -35,6 +38,12 @@ _FORMATS = {
     "timestamp": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)",
     "version": r"\d+\.\d+\.\d+\S*",
 }
+
+
+class OpenPeer(Protocol):
+    """Opens a connection; the kernel vouches for one that comes by a Unix socket."""
+
+    def __call__(self, *, is_vouched_for: bool = True) -> Peer: ...
 
 
 @dataclass
@@ -73,12 +82,19 @@ def test_the_bus_answers_as_the_protocol_says(
 ) -> None:
     daemon = daemon_with(case.settings)
 
-    def open_peer() -> Peer:
-        peer = connect(daemon, transport)
+    def open_peer(*, is_vouched_for: bool = True) -> Peer:
+        is_afar = transport == "unix" and not is_vouched_for
+        peer = connect(daemon, "tcp" if is_afar else transport)
         opened.callback(peer.close)
         return peer
 
-    play(case, open_peer, suffix)
+    def make_token(name: str) -> str:
+        with closing(connect(daemon, "unix")) as owner:
+            owner.initialize(f"owner{suffix}")
+            made: str = owner.call("bus.newToken", {"name": name})["token"]
+            return made
+
+    play(case, open_peer, suffix, make_token)
 
 
 def test_every_case_has_a_name_of_its_own() -> None:
@@ -86,9 +102,9 @@ def test_every_case_has_a_name_of_its_own() -> None:
     assert len(set(names)) == len(names)
 
 
-def play(case: Case, open_peer: Callable[[], Peer], suffix: str) -> None:
+def play(case: Case, open_peer: OpenPeer, suffix: str, make_token: Callable[[str], str]) -> None:
     """Do what the transcript says and compare what comes back."""
-    stage = Stage(open_peer, suffix)
+    stage = Stage(open_peer, suffix, make_token)
     for who, verb, text in case.steps:
         try:
             stage.act(who, verb, text.replace("~", suffix))
@@ -99,17 +115,21 @@ def play(case: Case, open_peer: Callable[[], Peer], suffix: str) -> None:
 class Stage:
     """The peers of one case and the values that were seen in it."""
 
-    def __init__(self, open_peer: Callable[[], Peer], suffix: str) -> None:
+    def __init__(self, open_peer: OpenPeer, suffix: str, make_token: Callable[[str], str]) -> None:
         self._open_peer = open_peer
         self._suffix = suffix
+        self._make_token = make_token
+        self._tokens: dict[str, str] = {}
         self._peers: dict[str, Peer] = {}
         self._seen: dict[str, Json] = {}
 
     def act(self, who: str, verb: str, text: str) -> None:
         if verb in ("joins", "connects"):
-            self._peers[who] = peer = self._open_peer()
+            name, _, token = text.partition(" with token ")
+            is_vouched_for = not token and text != "from afar"
+            self._peers[who] = peer = self._open_peer(is_vouched_for=is_vouched_for)
             if verb == "joins":
-                peer.initialize(text)
+                peer.initialize(name, **({"auth": {"token": self._token(token)}} if token else {}))
             return
         peer = self._peers[who]
         if verb == ">":
@@ -123,6 +143,11 @@ class Stage:
         else:
             assert verb == "leaves", f"what is {verb!r}?"
             peer.close()
+
+    def _token(self, name: str) -> str:
+        if name not in self._tokens:
+            self._tokens[name] = self._make_token(f"{name}{self._suffix}")
+        return self._tokens[name]
 
     def _fill_in(self, text: str) -> str:
         """Put what was seen before in the place of its name."""

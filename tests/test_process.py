@@ -289,7 +289,7 @@ def test_a_listener_that_others_could_reach_is_refused(folder: Path, address: st
     args = ["serve", "--listen", address, "--state", str(folder / "state")]
     code, said = run_busd(args, folder)
     assert code == MISCONFIGURED
-    assert said.startswith(f"busd: {address}: anybody on the network could use this bus;")
+    assert said.startswith(f"busd: {address}: everybody on the network could read along;")
 
 
 @pytest.mark.parametrize("address", ["nonsense", "udp://127.0.0.1:1", "unix:", "tcp://:1"])
@@ -297,7 +297,7 @@ def test_an_address_that_is_none_is_refused(folder: Path, address: str) -> None:
     args = ["serve", "--listen", address, "--state", str(folder / "state")]
     code, said = run_busd(args, folder)
     assert code == MISCONFIGURED
-    assert said.startswith(f"busd: {address!r}")
+    assert said.startswith(f"busd: command line: {address!r}")
     assert said.count("\n") == 1
 
 

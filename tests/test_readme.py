@@ -6,16 +6,19 @@ import re
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import click
 import msgspec
 
 import busd.errors
-from busd.bus.methods import methods
+from busd.bus.access import Grant
 from busd.errors import NotInitialized, RequestError
+from busd.ops.admin import admin_methods
 from busd.ops.cli import cli
 from busd.ops.config import Settings
+from busd.ops.default_config import ABOUT, default_of, encode_value
+from busd.ops.running import RunningBus
 from busd.testing import MemoryBus
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
@@ -34,6 +37,7 @@ def rows_of(title: str) -> list[list[str]]:
 
 
 def test_the_table_of_methods_is_the_method_table() -> None:
+    methods = admin_methods(cast(RunningBus, None))  # describing them needs no bus
     assert rows_of("Methods") == [
         [f"`{method.name}`", _params(method.params), method.summary, _codes(method.errors)]
         for method in methods.described.values()
@@ -77,9 +81,15 @@ def test_the_table_of_verbs_is_the_command_line() -> None:
 def test_the_table_of_settings_has_every_setting_with_its_default() -> None:
     told = {name.strip("`"): default for name, default, _ in rows_of("Settings")}
     expected = _defaults(Settings(), "")
-    assert told.keys() == expected.keys()
+    for field in msgspec.structs.fields(Grant):
+        default = default_of(field)
+        expected[f"grant.{field.name}"] = "–" if default is None else f"`{encode_value(default)}`"
+    assert list(told) == list(expected)
     for name in told.keys() - {"listen", "state"}:  # those two depend on who asks
-        assert told[name] == f"`{expected[name]}`", name
+        assert told[name] == expected[name], name
+    assert {name: words for name, _, words in rows_of("Settings")} == {
+        f"`{name}`": ABOUT[name] for name in expected
+    }
 
 
 def _defaults(settings: msgspec.Struct, prefix: str) -> dict[str, str]:
@@ -89,7 +99,7 @@ def _defaults(settings: msgspec.Struct, prefix: str) -> dict[str, str]:
         if isinstance(value, msgspec.Struct):
             found |= _defaults(value, f"{prefix}{field.name}.")
         else:
-            found[prefix + field.name] = f'"{value}"' if isinstance(value, str) else str(value)
+            found[prefix + field.name] = f"`{encode_value(value)}`"
     return found
 
 

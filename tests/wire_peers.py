@@ -263,6 +263,15 @@ def until_gone(name: str, witness: Peer) -> None:
     raise AssertionError(f"{name} is still there")
 
 
+def until_nobody_listens(daemon: Daemon) -> None:
+    """Knock until the bus has closed its listeners: then it is stopping."""
+    while True:
+        try:
+            open_tcp(daemon.port).close()
+        except (ConnectionRefusedError, ConnectionResetError):
+            return
+
+
 def open_unix(path: str) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX)
     try:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Iterator
 
 import structlog
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 from ulid import ULID
 
+from busd.bus.access import Rights
+from busd.bus.authenticator import Authenticator
+from busd.bus.bucket import Bucket
 from busd.bus.delivery import Delivery, DeliveryLimits, FanOut, HeldBytes
-from busd.bus.message import Message, Receipt
-from busd.bus.peer import RemotePeer
+from busd.bus.journal import Journal, Row
+from busd.bus.message import NOTHING, Ack, Message, Receipt
+from busd.bus.peer import Peer, RemotePeer
 from busd.bus.routes import Routes
+from busd.bus.tally import SAMPLE_MASK, Tally
 from busd.errors import Busy, InvalidParams, NotInitialized
 from busd.rpc.endpoint import Asker
 from busd.rpc.envelope import Call, LooseEnvelope, RequestId, encode
@@ -23,8 +27,8 @@ from busd.wire.connection import Connection
 
 log = structlog.get_logger("busd.bus")
 
-Policy = Literal["open", "strict"]
 _CLOSING_BRACE = ord("}")
+_REFUSALS_PER_SECOND, _REFUSALS_AT_ONCE = 10.0, 100  # logged; all of them are counted
 
 
 class Bus:
@@ -34,21 +38,26 @@ class Bus:
         self,
         methods: Methods[RemotePeer],
         limits: DeliveryLimits | None = None,
-        policy: Policy = "open",
+        authenticator: Authenticator | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.server_id = f"bus-{secrets.token_hex(6)}"
         self.limits = limits or DeliveryLimits()
-        self.policy = policy
+        self.authenticator = authenticator or Authenticator()
         self.routes = Routes()
         self._remembered = self.routes.remembered
         self.peers: dict[RemotePeer, None] = {}  # in the order they joined
         self.is_stopping = False
-        self._clock = clock
+        self.tally = Tally()
+        self.journal: Journal | None = None
+        self.wall_offset = 0.0  # added to our clock it gives the time of day; kept by the daemon
+        self.clock = clock
         self._held = HeldBytes()
-        self._last_call_id = 0
-        self._methods = methods.table
-        self._first_methods = methods.only("initialize", _not_initialized)
+        self._refusals = Bucket(_REFUSALS_PER_SECOND, _REFUSALS_AT_ONCE, clock)
+        self.last_call_id = 0
+        self.methods = methods
+        self._table = methods.table
+        self._first_table = methods.only("initialize", _not_initialized)
 
     def make_session(self, connection: Connection) -> RemotePeer:
         """Give the party that will speak over a new connection."""
@@ -56,7 +65,7 @@ class Bus:
 
     def dispatch(self, peer: RemotePeer, envelope: LooseEnvelope, asker: Asker) -> None:
         """Answer any request but a plain `sendMessage`."""
-        table = self._methods if peer.is_initialized else self._first_methods
+        table = self._table if peer.is_initialized else self._first_table
         dispatch(table, envelope, peer, asker)
 
     def deliver(self, message: Message, asker: Asker, request_id: RequestId) -> None:
@@ -66,7 +75,7 @@ class Bus:
         peers = self._remembered.get(message.to)
         if peers is None:
             peers = self.routes.match(message.to)
-        self._last_call_id = call_id = self._last_call_id + 1
+        call_id = self.last_call_id + 1
         # One call id for all addressees, so one frame for all: the answer is looked up among the
         # calls of the peer that sent it. (64 KiB to 100 peers: encoded once, not 100 times.)
         frame = encode(Call(call_id, "processMessage", message))
@@ -76,26 +85,97 @@ class Bus:
             raise InvalidParams("sendMessage: payload must be an object", member="payload")
         if self.is_stopping:
             raise Busy("the bus is stopping", retrySeconds=1)
+        self.last_call_id = call_id  # only now: it counts what was accepted, too
+        kept: Raw | str = ""
+        if self.journal is not None:
+            is_short = len(frame) < self.journal.whole_below
+            kept = message.payload if is_short else self.journal.keep(message.payload)
+        delivery: Delivery
         if len(peers) == 1:
-            deadline = self._clock() + self.limits.ack_seconds
-            delivery = Delivery(call_id, message.message_id, asker, request_id, deadline)
+            delivery = Delivery(call_id, message, asker, request_id, self.clock(), kept)
         elif peers:
-            deadline = self._clock() + self.limits.ack_seconds
+            self.tally.extra_copies += len(peers) - 1
             delivery = FanOut(
                 call_id,
-                message.message_id,
+                message,
                 asker,
                 request_id,
-                deadline,
+                self.clock(),
+                kept,
                 len(peers),
+                peers[0],
                 self._held,
                 self.limits,
             )
         else:
-            asker.answer(request_id, Receipt(True, message.message_id, [], "no route"))
+            self._deliver_to_nobody(message, call_id, kept, asker, request_id)
             return
         for peer in peers:
             peer.hand_over(message, frame, delivery)
+        message.payload = NOTHING  # a large frame must not stay in memory until the last ack
+
+    def _deliver_to_nobody(
+        self,
+        message: Message,
+        call_id: int,
+        kept: Raw | str,
+        asker: Asker,
+        request_id: RequestId,
+    ) -> None:
+        """Say, and note, that nobody was there."""
+        self.tally.unrouted += 1
+        message_id = str(message.message_id)
+        if self.journal is not None:
+            now = self.clock() + self.wall_offset
+            row = (call_id, message_id, request_id, str(message.sender), message.to, "", 1)
+            self.journal.add((*row, now, 0.0, 0.0, now, "no route", "", kept))
+        asker.answer(request_id, Receipt(True, message_id, [], "no route"))
+
+    def count(self, delivery: Delivery, ack: Ack) -> None:
+        """Count an ack that failed, or that is one of those timed."""
+        if not ack.success:
+            self.tally.count_failed(ack.message)
+        if not delivery.call_id & SAMPLE_MASK:
+            self.tally.observe(self.clock() - delivery.started)
+
+    def note(self, fan_out: FanOut, peer: Peer, ack: Ack) -> None:
+        """Count one of several acks, and write it into the activity log."""
+        self.count(fan_out, ack)
+        if self.journal is None:
+            return
+        row = self._open_row(fan_out, peer)
+        ended = self.clock() + self.wall_offset
+        status, error = ("ok", "") if ack.success else ("failed", ack.message[:1000])
+        last = 0.0 if fan_out.missing else ended
+        self.journal.add((*row[:9], ended, last, status, error, row[13]))  # type: ignore[arg-type]
+
+    def open_since(self, call_id: int) -> Iterator[Row]:
+        """Give a row, in flight, for each delivery that is later than `call_id` and still open."""
+        for peer in list(self.peers):
+            for number in reversed(peer.calls):
+                if number <= call_id:
+                    break
+                yield self._open_row(peer.calls[number], peer)
+
+    def _open_row(self, delivery: Delivery, peer: Peer) -> Row:
+        message, began = delivery.message, delivery.started + self.wall_offset
+        is_first = int(not isinstance(delivery, FanOut) or delivery.first is peer)
+        return (
+            delivery.call_id,
+            delivery.message_id,
+            delivery.request_id,
+            str(message.sender),
+            message.to,
+            peer.name,
+            is_first,
+            began,
+            began,
+            0.0,
+            0.0,
+            "in flight",
+            "",
+            delivery.kept if is_first else "",
+        )
 
     def join(self, peer: RemotePeer) -> None:
         """Let a peer that has taken its name be found."""
@@ -115,6 +195,30 @@ class Bus:
         for delivery in calls.values():
             delivery.settle_failed(peer, "peer left before it answered")
         log.info("peer.left", peer=peer.name, connection=peer.connection_id, reason=reason)
+
+    def change(self, limits: DeliveryLimits) -> None:
+        """Take new limits while running; they hold for those who are here, too."""
+        self.limits = limits
+        for peer in self.peers:
+            peer.max_unanswered = limits.max_unanswered
+
+    def take_access(self, authenticator: Authenticator) -> None:
+        """Apply changed rules to everybody who is here; who may not stay is closed."""
+        self.authenticator = authenticator
+        for peer in list(self.peers):
+            rights = authenticator.rights_of(peer.identity)
+            if authenticator.is_revoked(peer.identity):
+                rights = Rights(())
+            if _may_stay(peer, rights):
+                peer.take_rights(rights)
+            else:
+                log.warning("peer.refused", peer=peer.name, reason="access was withdrawn")
+                peer.connection.close(1008, "access was withdrawn")
+
+    def log_refusal(self, event: str, peer: str, rule: str, **facts: str) -> None:
+        """Say in the log what a peer may not do; a flood of it does not fill the disk."""
+        if not self._refusals.take():
+            log.warning(event, peer=peer, rule=rule, **facts)
 
     def subscribe(self, peer: RemotePeer, pattern: str) -> None:
         """Route what `pattern` matches to a peer, within what one peer may have."""
@@ -143,11 +247,11 @@ class Bus:
 
     def sweep(self) -> None:
         """Fail the deliveries whose time is up; each peer's calls are in order of deadline."""
-        now = self._clock()
+        now = self.clock()
         for peer in list(self.peers):
             while peer.calls:
                 call_id = next(iter(peer.calls))
-                if peer.calls[call_id].deadline > now:
+                if peer.calls[call_id].started + self.limits.ack_seconds > now:
                     break
                 peer.calls.pop(call_id).settle_failed(peer, "no answer in time")
 
@@ -157,6 +261,17 @@ class Bus:
             calls, peer.calls = peer.calls, {}
             for delivery in calls.values():
                 delivery.settle_failed(peer, reason)
+
+
+def _may_stay(peer: RemotePeer, rights: Rights) -> bool:
+    """True if a peer may still have its name and everything it subscribed to.
+
+    One subscription too many ends the connection: without a word it would wait in vain.
+    """
+    others = peer.subscriptions - {peer.name}
+    return rights.may_be(peer.name).allowed and all(
+        rights.may_subscribe(pattern).allowed for pattern in others
+    )
 
 
 def _not_initialized() -> NotInitialized:

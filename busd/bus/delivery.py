@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from busd.bus.message import NOTHING, Ack, Receipt
+from busd.bus.message import NOTHING, Ack, Message, Receipt
+from busd.bus.tally import SAMPLE_MASK
 from busd.rpc.endpoint import Asker
-from busd.rpc.envelope import RequestId, encode, read_error
+from busd.rpc.envelope import RequestId, Result, encode, read_error
 
 if TYPE_CHECKING:
+    from busd.bus.bus import Bus
+    from busd.bus.journal import Journal
     from busd.bus.peer import Peer
 
 
@@ -25,7 +28,7 @@ class DeliveryLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_held_bytes: int = 64 * 1024 * 1024  # of all ack payloads waiting for slower peers
 
 
-_OPENING_BRACE = ord("{")
+_OPENING_BRACE, _CLOSING_BRACE = b"{}"
 _SHORT_CHARACTERS = 200  # of an ack's message, which need not be counted
 
 
@@ -45,17 +48,57 @@ class Delivery(msgspec.Struct, eq=False):
     """
 
     call_id: int
-    message_id: str
+    message: Message
     asker: Asker
     request_id: RequestId
-    deadline: float
+    started: float  # on the bus's clock
+    kept: Raw | str  # what the activity log keeps of the payload
+
+    @property
+    def message_id(self) -> str:
+        return str(self.message.message_id)
 
     def settle(self, peer: Peer, ack: Ack) -> None:
         """Take the one ack of the one peer."""
-        if ack.payload is not NOTHING and memoryview(ack.payload)[0] != _OPENING_BRACE:
-            ack = _without_payload(ack)
         ack.client_id = peer.name
-        self.asker.answer(self.request_id, Receipt(True, self.message_id, [ack]))
+        frame = b""
+        if self.request_id is not UNSET:
+            message_id: Any = self.message.message_id  # a str by now
+            frame = encode(Result(self.request_id, Receipt(True, message_id, [ack])))
+            # The payload stands last: the byte before `}]}}` tells whether it is an object,
+            # for 0.03 µs where looking into the Raw costs 0.15.
+            if frame[-5] != _CLOSING_BRACE:
+                self.settle(peer, _without_payload(ack))
+                return
+        bus = peer.bus
+        if not ack.success or not self.call_id & SAMPLE_MASK:
+            bus.count(self, ack)
+        if bus.journal is not None:
+            self._log(bus, bus.journal, peer.name, ack)
+        if frame:
+            self.asker.answer_encoded(frame)
+
+    def _log(self, bus: Bus, journal: Journal, name: str, ack: Ack) -> None:
+        message = self.message
+        began, ended = self.started + bus.wall_offset, bus.clock() + bus.wall_offset
+        journal.add(
+            (
+                self.call_id,
+                message.message_id,  # type: ignore[arg-type]  # both are set by now
+                self.request_id,
+                message.sender,
+                message.to,
+                name,
+                1,
+                began,
+                began,
+                ended,
+                ended,
+                "ok" if ack.success else "failed",
+                "" if ack.success else ack.message[:1000],
+                self.kept,
+            )
+        )
 
     def refuse(self, peer: Peer, error: Raw | UnsetType) -> None:
         """Take an error reply, or one that makes no sense, as a failed ack."""
@@ -73,6 +116,7 @@ class FanOut(Delivery, eq=False):
     """A delivery to several peers: gathers their acks within a budget of bytes."""
 
     missing: int
+    first: Peer  # whose row in the activity log has the payload
     held: HeldBytes
     limits: DeliveryLimits
     held_bytes: int = 0
@@ -86,6 +130,7 @@ class FanOut(Delivery, eq=False):
             self._hold(ack)
         self.acks.append(ack)
         self.missing -= 1
+        peer.bus.note(self, peer, ack)
         if not self.missing:
             self.held.count -= self.held_bytes
             self.asker.answer(self.request_id, Receipt(True, self.message_id, self.acks))
@@ -119,4 +164,4 @@ def _failed_by(error: Raw | UnsetType) -> Ack:
     if error is UNSET:
         return Ack(False, "malformed answer: not the result of a processMessage")
     body = read_error(error)
-    return Ack(False, body.message, Raw(encode({"error": body})))
+    return Ack(False, body.message, payload=Raw(encode({"error": body})))

@@ -30,10 +30,10 @@ class Ack(msgspec.Struct, rename="camel", gc=False):
 
     success: bool = True
     message: str = ""
-    payload: Payload = field(default_factory=lambda: NOTHING)
     should_retry: bool | UnsetType = UNSET
     retry_seconds: int | float | UnsetType = UNSET
     client_id: str | UnsetType = UNSET
+    payload: Payload = field(default_factory=lambda: NOTHING)  # last: see Delivery.settle
 
     def read(self, kind: type[T] = dict) -> T:  # type: ignore[assignment]
         """Give the payload as `kind`, by default as a dict."""

@@ -9,23 +9,27 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType, field
 
 from busd import __version__
-from busd.bus.address import check_address
+from busd.bus.address import check_address, check_pattern
 from busd.bus.message import Message, Payload, Receipt
 from busd.bus.peer import RemotePeer
 from busd.errors import (
+    AccessRefused,
     AlreadyInitialized,
+    AuthenticationFailed,
     Busy,
     InvalidParams,
     MalformedAddress,
     MalformedPattern,
     NotInitialized,
     NotSubscribed,
-    SenderRefused,
+    RateLimited,
+    TooManyFailures,
 )
 from busd.rpc.discover import describe_methods
 from busd.rpc.endpoint import Asker
 from busd.rpc.envelope import RequestId
 from busd.rpc.methods import DEFERRED, Methods
+from busd.wire.credentials import with_certificate
 
 methods: Methods[RemotePeer] = Methods()
 
@@ -34,9 +38,17 @@ class Nothing(msgspec.Struct):
     """No params."""
 
 
+class Auth(msgspec.Struct):
+    token: str = ""
+
+    def __repr__(self) -> str:
+        return "<Auth>"  # never the token
+
+
 class InitializeParams(msgspec.Struct, rename="camel"):
     client_id: str
     client_info: Payload | UnsetType = UNSET
+    auth: Auth | UnsetType = UNSET
 
 
 class Named(msgspec.Struct):
@@ -97,7 +109,14 @@ class Status(msgspec.Struct, rename="camel"):
     "initialize",
     InitializeParams,
     Initialized,
-    errors=(AlreadyInitialized, MalformedAddress, InvalidParams),
+    errors=(
+        AlreadyInitialized,
+        MalformedAddress,
+        InvalidParams,
+        AccessRefused,
+        AuthenticationFailed,
+        TooManyFailures,
+    ),
 )
 def initialize(
     peer: RemotePeer, params: InitializeParams, asker: Asker, request_id: RequestId, /
@@ -110,19 +129,35 @@ def initialize(
     if info is not None and bytes(info)[:1] != b"{":
         raise InvalidParams("initialize: clientInfo must be an object", member="clientInfo")
     bus = peer.bus
-    peer.take_name(params.client_id, info)
+    token = "" if params.auth is UNSET else params.auth.token
+    identity, rights = bus.authenticator.admit(with_certificate(peer.connection), token)
+    decision = rights.may_be(params.client_id)
+    if not decision.allowed:
+        bus.log_refusal("peer.refused", params.client_id, decision.rule, identity=str(identity))
+        raise AccessRefused(f"{identity} may not be {params.client_id}", rule=decision.rule)
+    peer.take_name(params.client_id, info, identity, rights)
     bus.join(peer)
     extensions = Extensions(
-        max_frame_bytes=peer.connection.limits.max_frame_bytes, ack_seconds=bus.limits.ack_seconds
+        max_frame_bytes=rights.max_frame_bytes(peer.connection.limits.max_frame_bytes),
+        ack_seconds=bus.limits.ack_seconds,
     )
     return Initialized(bus.server_id, Named(), Capabilities(extensions))
 
 
-@methods.register("subscribe", SubscribeParams, Done, errors=(MalformedPattern, Busy))
+@methods.register(
+    "subscribe", SubscribeParams, Done, errors=(MalformedPattern, AccessRefused, Busy)
+)
 def subscribe(
     peer: RemotePeer, params: SubscribeParams, asker: Asker, request_id: RequestId, /
 ) -> Done:
     """Get the messages to every address that a pattern matches."""
+    check_pattern(params.address)
+    decision = peer.rights.may_subscribe(params.address)
+    if not decision.allowed and params.address != peer.name:
+        peer.bus.log_refusal(
+            "subscription.refused", peer.name, decision.rule, address=params.address
+        )
+        raise AccessRefused(decision.reason, rule=decision.rule, address=params.address)
     peer.bus.subscribe(peer, params.address)
     return Done()
 
@@ -140,7 +175,7 @@ def unsubscribe(
     "sendMessage",
     Message,
     Receipt,
-    errors=(InvalidParams, MalformedAddress, SenderRefused, Busy),
+    errors=(InvalidParams, MalformedAddress, AccessRefused, RateLimited, Busy),
 )
 def send_message(
     peer: RemotePeer, params: Message, asker: Asker, request_id: RequestId, /
@@ -168,7 +203,7 @@ def discover(
     peer: RemotePeer, params: Nothing, asker: Asker, request_id: RequestId, /
 ) -> dict[str, Any]:
     """Describe all methods as an OpenRPC document."""
-    described = list(methods.described.values())
+    described = list(peer.bus.methods.described.values())
     return describe_methods("busd", __version__, described, always=(NotInitialized,))
 
 

@@ -10,10 +10,12 @@ import msgspec
 import structlog
 from msgspec import UNSET, Raw
 
+from busd.bus.access import Identity, Rights
 from busd.bus.address import check_address
 from busd.bus.delivery import Delivery
+from busd.bus.guard import Guard
 from busd.bus.message import Ack, Message, read_ack
-from busd.errors import Busy, NotInitialized, SenderRefused
+from busd.errors import AccessRefused, Busy, NotInitialized, RequestError
 from busd.rpc.endpoint import Asker, Endpoint
 from busd.rpc.envelope import Envelope, LooseEnvelope, RequestId
 from busd.wire.connection import Connection
@@ -32,6 +34,7 @@ class Peer(Protocol):
     """What the bus knows of a party: its name, and how to hand it a message."""
 
     name: str
+    bus: Bus
 
     def hand_over(self, message: Message, frame: bytes, delivery: Delivery) -> None:
         """Take one message; its ack goes to `delivery`, at once or later."""
@@ -43,9 +46,12 @@ class RemotePeer(Endpoint[Message, Ack]):
     __slots__ = (
         "bus",
         "connection_id",
+        "guard",
+        "identity",
         "info",
         "max_unanswered",
         "name",
+        "rights",
         "speaks_as",
         "subscriptions",
     )
@@ -60,6 +66,9 @@ class RemotePeer(Endpoint[Message, Ack]):
         self.connection_id = f"conn-{next(_connection_numbers)}"
         self.name = ""
         self.info: Raw | None = None
+        self.identity = Identity()
+        self.rights = Rights(())
+        self.guard: Guard | None = None  # most may send anything anywhere: nothing to check
         self.subscriptions: set[str] = set()
         # Senders that were checked; looked up for every message instead of checking again.
         self.speaks_as: set[Any] = set()
@@ -74,6 +83,8 @@ class RemotePeer(Endpoint[Message, Ack]):
         """`sendMessage`: carry a message to everyone it is addressed to."""
         if message.sender not in self.speaks_as:
             self.check_sender(message)
+        if self.guard is not None:
+            self.guard.check(message, self)
         self.bus.deliver(message, asker, request_id)
 
     def on_request(self, envelope: LooseEnvelope, asker: Asker) -> None:
@@ -107,6 +118,9 @@ class RemotePeer(Endpoint[Message, Ack]):
     def on_fault(self) -> None:
         log.exception("connection.failed", peer=self.name, remote=self.connection.remote)
 
+    def on_refused(self, fault: RequestError) -> None:
+        self.bus.tally.refused[str(fault.data["rule"])] += 1
+
     # From the bus
 
     def hand_over(self, message: Message, frame: bytes, delivery: Delivery) -> None:
@@ -119,13 +133,21 @@ class RemotePeer(Endpoint[Message, Ack]):
         calls[delivery.call_id] = delivery
         self.connection.send(frame)
 
-    def take_name(self, name: str, info: Raw | None) -> None:
+    def take_name(self, name: str, info: Raw | None, identity: Identity, rights: Rights) -> None:
         """Become a member of the bus."""
         self.name = name
+        self.identity = identity
         self.info = info
-        self.speaks_as.add(name)
         self.connection.deadline = inf
-        self.connection.framer.allow(self.connection.limits.max_frame_bytes)
+        self.take_rights(rights)
+
+    def take_rights(self, rights: Rights) -> None:
+        """Be allowed this from now on, whatever was allowed before."""
+        self.rights = rights
+        self.guard = Guard(rights, self.bus.clock) if rights.limits_messages else None
+        self.speaks_as = {self.name}
+        limit = rights.max_frame_bytes(self.connection.limits.max_frame_bytes)
+        self.connection.framer.allow(limit)
 
     def check_sender(self, message: Message) -> None:
         """Fill in a missing `from`, or find out whether this peer may speak as it."""
@@ -135,11 +157,11 @@ class RemotePeer(Endpoint[Message, Ack]):
             message.sender = self.name
             return
         check_address(message.sender)
-        if message.sender != self.name and self.bus.policy == "strict":
-            log.warning("message.refused", peer=self.name, sender=message.sender, rule="strict")
-            raise SenderRefused(
-                f"{self.name} may not speak as {message.sender}", sender=message.sender
-            )
+        decision = self.rights.may_speak_as(self.name, message.sender)
+        if not decision.allowed:
+            self.bus.log_refusal("message.refused", self.name, decision.rule, sender=message.sender)
+            reason = f"{self.name} may not speak as {message.sender}: {decision.reason}"
+            raise AccessRefused(reason, rule=decision.rule, sender=message.sender)
         if len(self.speaks_as) >= _MAX_SENDERS_REMEMBERED:
             self.speaks_as = {self.name}
         self.speaks_as.add(message.sender)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from itertools import count
 from math import inf
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import msgspec
@@ -28,7 +28,10 @@ from busd.errors import BusdError, BusUnreachable, Busy, CallRefused, Connection
 from busd.rpc.envelope import RequestId
 from busd.wire.connection import Connection, flush_touched
 from busd.wire.driver import scheduler
-from busd.wire.places import find_bus
+from busd.wire.places import find_bus, find_token
+
+if TYPE_CHECKING:
+    import ssl
 
 log = logging.getLogger("busd.client")
 
@@ -54,6 +57,8 @@ class Client:
         *,
         address: str | None = None,
         info: dict[str, Any] | None = None,
+        token: str = "",  # for TCP and WebSocket; found by itself where the bus is our own
+        tls: ssl.SSLContext | None = None,  # for tls:// and wss://, if the system's will not do
         timeout_seconds: float = 75.0,  # longer than a bus waits for acks
         concurrency: int = 64,
     ) -> None:
@@ -61,6 +66,8 @@ class Client:
         self.client_id = client_id
         self.address = find_bus(address)
         self._info = info or {}
+        self._token = token
+        self._tls = tls
         self._timeout_seconds = timeout_seconds
         self._concurrency = concurrency
         self.handlers = Handlers()
@@ -137,7 +144,7 @@ class Client:
         """Open a line, say who we are and subscribe to what we were subscribed to."""
         line = None
         with anyio.move_on_after(min(_HANDSHAKE_SECONDS, self._timeout_seconds)):
-            line = await open_line(self.address, self._tasks, self._touched, self._take)
+            line = await open_line(self.address, self._tasks, self._touched, self._take, self._tls)
             await self._introduce(line)
             self._line = line
             self._announce_line()
@@ -147,7 +154,9 @@ class Client:
         raise NoAnswer(f"whoever listens at {self.address} did not answer in time")
 
     async def _introduce(self, line: Line) -> None:
-        who = {"clientId": self.client_id, "clientInfo": self._info}
+        who: dict[str, Any] = {"clientId": self.client_id, "clientInfo": self._info}
+        if token := self._token or find_token(self.address):
+            who["auth"] = {"token": token}
         try:
             welcome = await self._call_on(line, "initialize", who, inf)
             line.max_frame_bytes = read_frame_limit(welcome)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
+from functools import cache
 from math import inf
+from typing import TYPE_CHECKING
 
 import msgspec
 from anyio.abc import TaskGroup
@@ -16,6 +19,11 @@ from busd.wire.driver import drive
 from busd.wire.lines import LineFramer
 from busd.wire.sockets import connect_to
 
+if TYPE_CHECKING:
+    import ssl
+
+    from busd.wire.tls import TlsTransport
+
 _MIB = 1024 * 1024
 # A client trusts its bus: a long getStatus is no attack.
 LIMITS = WireLimits(max_frame_bytes=64 * _MIB, max_hello_bytes=64 * _MIB)
@@ -24,7 +32,11 @@ _LONGEST_PAUSE_SECONDS = 5.0
 
 
 async def open_line(
-    address: BusAddress, tasks: TaskGroup, touched: list[Connection], take: TakeMessage
+    address: BusAddress,
+    tasks: TaskGroup,
+    touched: list[Connection],
+    take: TakeMessage,
+    tls: ssl.SSLContext | None = None,
 ) -> Line:
     """Give a line over a fresh connection; nothing has been said yet. Raises BusUnreachable."""
     sock = await connect_to(address)
@@ -34,8 +46,28 @@ async def open_line(
     )
     line = Line(connection, take)
     connection.session = line
-    await drive(sock, connection, tasks)
+    await drive(sock, _wrapped(connection, address, tls), tasks)
     return line
+
+
+def _wrapped(
+    connection: Connection, address: BusAddress, tls: ssl.SSLContext | None
+) -> Connection | TlsTransport:
+    """Put TLS between the socket and the connection, if the address says so."""
+    if not address.is_encrypted:
+        return connection
+    # Imported only by those who need it: OpenSSL takes a while to load.
+    from busd.wire.tls import TlsTransport
+
+    return TlsTransport(connection, tls or _default_context(), address.host)
+
+
+@cache
+def _default_context() -> ssl.SSLContext:
+    """Give what trusts the authorities of $BUSD_CA_FILE, or else those of the system."""
+    from busd.wire.tls_settings import make_client_context
+
+    return make_client_context(os.environ.get("BUSD_CA_FILE"))
 
 
 def _framer_for(address: BusAddress) -> Framer:

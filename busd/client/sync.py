@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio.from_thread
 import anyio.to_thread
@@ -19,6 +19,9 @@ from busd.client.client import Client
 from busd.client.handlers import ANY_TYPE, H
 from busd.client.incoming import Incoming, T
 from busd.wire.bus_address import BusAddress
+
+if TYPE_CHECKING:
+    import ssl
 
 
 class SyncClient:
@@ -37,6 +40,8 @@ class SyncClient:
         *,
         address: str | None = None,
         info: dict[str, Any] | None = None,
+        token: str = "",
+        tls: ssl.SSLContext | None = None,
         timeout_seconds: float = 75.0,
         concurrency: int = 64,
     ) -> None:
@@ -44,6 +49,8 @@ class SyncClient:
             client_id,
             address=address,
             info=info,
+            token=token,
+            tls=tls,
             timeout_seconds=timeout_seconds,
             concurrency=concurrency,
         )

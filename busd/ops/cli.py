@@ -19,11 +19,15 @@ from busd.errors import (
     NoAnswer,
     RequestError,
 )
+from busd.ops.cli_doctor import doctor
+from busd.ops.cli_install import install
+from busd.ops.cli_journal import log, trace
+from busd.ops.cli_operate import config, explain, token
 from busd.ops.cli_serve import serve
 from busd.ops.cli_talk import call, describe, listen, send, status
 
 FAILURE, USAGE, UNREACHABLE, TRY_AGAIN, REFUSED, MISCONFIGURED = 1, 2, 69, 75, 77, 78
-_BUSY_CODE = -32004
+_BUSY_CODE, _NO_ENTRY_CODE = -32004, -32005
 _SHELLS = ("bash", "zsh", "fish")
 
 
@@ -70,7 +74,21 @@ def completion(shell: str) -> None:
     click.echo(kind(cli, {}, "busd", "_BUSD_COMPLETE").source())
 
 
-for verb in (serve, send, listen, call, status, describe):
+for verb in (
+    serve,
+    send,
+    listen,
+    call,
+    status,
+    describe,
+    trace,
+    log,
+    token,
+    explain,
+    config,
+    install,
+    doctor,
+):
     cli.add_command(verb)
 
 
@@ -105,7 +123,9 @@ def exit_code_of(problem: BusdError) -> int:
             return TRY_AGAIN
         case CallRefused(code=code) if code == _BUSY_CODE:
             return TRY_AGAIN
-        case CallRefused(data={"rule": str(rule)}) if rule.startswith("policy."):
+        case CallRefused(code=code) if code == _NO_ENTRY_CODE:
+            return REFUSED
+        case CallRefused(data={"rule": str(rule)}) if rule.startswith(("grant", "policy")):
             return REFUSED
         case RequestError() | CallRefused(code=-32601 | -32602):
             return USAGE

@@ -31,9 +31,14 @@ if TYPE_CHECKING:
 @click.option(
     "--policy",
     type=click.Choice(["open", "strict"]),
-    help="strict: a peer may only speak as itself. [default: open]",
+    help="strict: only what grants allow; open: everybody on this host. [default: strict]",
 )
-@click.option("--config", type=click.Path(), metavar="FILE", help="TOML file with settings.")
+@click.option(
+    "--config",
+    type=click.Path(),
+    metavar="FILE",
+    help="TOML file with settings. [default: ~/.config/busd/busd.toml, if there]",
+)
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
@@ -53,9 +58,9 @@ def serve(as_json: bool, config: str | None, listen: tuple[str, ...], **flags: A
     from busd.ops.config import load_settings
     from busd.ops.logs import set_up_logs
 
-    settings = load_settings(config, {"listen": list(listen) or None, **flags})
-    set_up_logs(settings.log_level)
-    run_daemon(settings, _say_ready_json if as_json else _say_ready)
+    said = {"listen": list(listen) or None, **flags}
+    set_up_logs(load_settings(config, said).log_level)
+    run_daemon(lambda: load_settings(config, said), _say_ready_json if as_json else _say_ready)
 
 
 def _say_ready_json(addresses: list[BusAddress]) -> None:

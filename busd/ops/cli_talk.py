@@ -21,14 +21,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
-def _bus_options(function: F) -> F:
+def bus_options(function: F) -> F:
     """Add what every verb has: where the bus is, and how to print."""
     where = click.option("--address", "-a", metavar="ADDR", help="Where the bus is.")
     how = click.option("--json", "as_json", is_flag=True, help="Print JSON, one value a line.")
     return where(how(function))
 
 
-def _with_client(
+def with_client(
     address: str | None,
     talk: Callable[[Client], Awaitable[T]],
     name: str | None = None,
@@ -53,7 +53,7 @@ def _own_name() -> str:
     return f"cli:{os.getpid()}"
 
 
-def _print_json(value: object) -> None:
+def print_json(value: object) -> None:
     click.echo(_harmless_json(value))
     sys.stdout.flush()
 
@@ -90,7 +90,7 @@ def _parse_object(text: str, what: str) -> dict[str, Any]:
 @click.option("--payload", metavar="JSON", help="The whole payload, instead of TEXT.")
 @click.option("--wait", "-w", is_flag=True, help="Wait for the acks and print them.")
 @click.option("--timeout", type=click.FloatRange(min=0.01), metavar="S", help="Wait at most.")
-@_bus_options
+@bus_options
 def send(
     to: str,
     text: str | None,
@@ -128,12 +128,12 @@ def send(
             return
         receipt = await bus.post(to, body, sender=speaker)
         if as_json:
-            _print_json(receipt)
+            print_json(receipt)
         else:
             click.echo(receipt.message_id)
         _check_receipt(receipt, to)
 
-    _with_client(address, talk, timeout=timeout)
+    with_client(address, talk, timeout=timeout)
 
 
 def _body(kind: str, speaker: str, text: str | None) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def _body(kind: str, speaker: str, text: str | None) -> dict[str, Any]:
 def _print_receipt(receipt: Receipt, to: str, as_json: bool) -> None:
     """Print the acks; the exit code is 0 only if somebody got the message and nobody failed."""
     if as_json:
-        _print_json(receipt)
+        print_json(receipt)
     else:
         for ack in receipt.acks:
             click.echo(_ack_line(ack))
@@ -170,14 +170,14 @@ def _check_receipt(receipt: Receipt, to: str) -> None:
 
 def _ack_line(ack: Ack) -> str:
     outcome = click.style("ok", fg="green") if ack.success else click.style("failed", fg="red")
-    words = [_printable(ack.message), _printable(bytes(ack.payload).decode())]
+    words = [printable(ack.message), printable(bytes(ack.payload).decode())]
     return " ".join([f"{ack.client_id}: {outcome}", *(w for w in words if w not in ("", "{}"))])
 
 
 @click.command()
 @click.argument("patterns", nargs=-1, required=True, metavar="PATTERN…")
 @click.option("--count", "-n", type=click.IntRange(min=1), metavar="N", help="Stop after N.")
-@_bus_options
+@bus_options
 def listen(
     patterns: tuple[str, ...], count: int | None, address: str | None, as_json: bool
 ) -> None:
@@ -205,7 +205,7 @@ def listen(
                 return
 
     plain = patterns[0] if "*" not in patterns[0] and "?" not in patterns[0] else None
-    _with_client(address, talk, plain)
+    with_client(address, talk, plain)
 
 
 def _seen(message: Incoming) -> dict[str, Any]:
@@ -215,7 +215,7 @@ def _seen(message: Incoming) -> dict[str, Any]:
 
 def _print_message(message: Incoming, as_json: bool) -> None:
     if as_json:
-        _print_json(
+        print_json(
             {
                 "from": message.sender,
                 "to": message.to,
@@ -225,7 +225,7 @@ def _print_message(message: Incoming, as_json: bool) -> None:
         )
         return
     arrow = click.style(f"{message.sender} → {message.to}", bold=True)
-    click.echo(f"{arrow}  {_printable(_shown(message))}")
+    click.echo(f"{arrow}  {printable(_shown(message))}")
     sys.stdout.flush()
 
 
@@ -240,7 +240,7 @@ def _shown(message: Incoming) -> str:
     return text if isinstance(text, str) else bytes(message.raw).decode()
 
 
-def _printable(text: str, keep: str = "\n\t") -> str:
+def printable(text: str, keep: str = "\n\t") -> str:
     """Keep what strangers write from steering the terminal."""
     return "".join(c if c.isprintable() or c in keep else "\ufffd" for c in text)
 
@@ -249,7 +249,7 @@ def _printable(text: str, keep: str = "\n\t") -> str:
 @click.argument("method")
 @click.argument("params", required=False, default="{}", metavar="[JSON]")
 @click.option("--timeout", type=click.FloatRange(min=0.01), metavar="S", help="Wait at most.")
-@_bus_options
+@bus_options
 def call(
     method: str, params: str, timeout: float | None, address: str | None, as_json: bool
 ) -> None:
@@ -263,13 +263,13 @@ def call(
     import msgspec
 
     body = _parse_object(params, "params")
-    result = _with_client(address, lambda bus: bus.call(method, body), timeout=timeout)
+    result = with_client(address, lambda bus: bus.call(method, body), timeout=timeout)
     text = _harmless_json(result)
     click.echo(text if as_json else msgspec.json.format(text))
 
 
 @click.command()
-@_bus_options
+@bus_options
 def status(address: str | None, as_json: bool) -> None:
     """Show who is connected and what they subscribed to.
 
@@ -277,9 +277,9 @@ def status(address: str | None, as_json: bool) -> None:
     Example:
       busd status --json | jq '.connections[].clientId'
     """
-    found = _with_client(address, lambda bus: bus.status())
+    found = with_client(address, lambda bus: bus.status())
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
     rows = [("PEER", "CONNECTION", "SUBSCRIPTIONS", "ABOUT")]
     for peer in found["connections"]:
@@ -287,18 +287,18 @@ def status(address: str | None, as_json: bool) -> None:
         subscriptions = " ".join(peer["subscriptions"])
         rows.append((peer["clientId"], peer["connectionId"], subscriptions, str(about)))
     click.echo(f"{found['serverId']}: {len(rows) - 1} connected")
-    _print_table(rows)
+    print_table(rows)
 
 
-def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
+def print_table(rows: Sequence[tuple[str, ...]]) -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        click.echo(_printable("  ".join(cells).rstrip(), keep=""))
+        click.echo(printable("  ".join(cells).rstrip(), keep=""))
 
 
 @click.command()
-@_bus_options
+@bus_options
 def describe(address: str | None, as_json: bool) -> None:
     """Show the methods of the bus; with --json as an OpenRPC document.
 
@@ -306,9 +306,9 @@ def describe(address: str | None, as_json: bool) -> None:
     Example:
       busd describe --json > busd.openrpc.json
     """
-    document = _with_client(address, lambda bus: bus.call("rpc.discover"))
+    document = with_client(address, lambda bus: bus.call("rpc.discover"))
     if as_json:
-        _print_json(document)
+        print_json(document)
         return
     rows = [("METHOD", "PARAMS", "WHAT IT DOES")]
     for method in document["methods"]:
@@ -316,4 +316,4 @@ def describe(address: str | None, as_json: bool) -> None:
             each["name"] if each["required"] else f"[{each['name']}]" for each in method["params"]
         )
         rows.append((method["name"], params, method["summary"]))
-    _print_table(rows)
+    print_table(rows)

@@ -1,23 +1,31 @@
-"""Settings: each layer has its own, here they are put together and read from a TOML file."""
+"""Settings: each layer has its own, here they are put together, read and explained."""
 
 from __future__ import annotations
 
 import difflib
+import math
+import os
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
-from busd.bus.bus import Policy
+from busd.bus.access import Grant, Policy, check_grants
 from busd.bus.delivery import DeliveryLimits
+from busd.bus.journal import JournalSettings
 from busd.errors import ConfigError
+from busd.wire.bus_address import parse_bus_address
 from busd.wire.connection import WireLimits
 from busd.wire.places import default_listen, state_directory
+from busd.wire.tls_settings import TlsSettings
 
 Loop = Literal["uvloop", "asyncio", "trio"]
 LogLevel = Literal["debug", "info", "warning", "error"]
+_ENVIRONMENT, _FLAGS = "environment", "command line"
+_LISTS = ("listen", "allowed_origins")
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -26,35 +34,98 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     listen: list[str] = msgspec.field(default_factory=default_listen)
     state: str = msgspec.field(default_factory=lambda: str(state_directory()))
     loop: Loop = "uvloop"
-    policy: Policy = "open"
+    policy: Policy = "strict"
     log_level: LogLevel = "info"
     drain_seconds: float = 10.0
     allowed_origins: list[str] = []
     wire: WireLimits = WireLimits()
     delivery: DeliveryLimits = DeliveryLimits()
+    journal: JournalSettings = JournalSettings()
+    tls: TlsSettings = TlsSettings()
+    grant: list[Grant] = []
 
 
-def load_settings(path: str | None, flags: dict[str, object]) -> Settings:
-    """Read the settings of a file, with flags on top; raises ConfigError naming what is wrong."""
-    found = _read_toml(path) if path else {}
-    found.update({name: value for name, value in flags.items() if value is not None})
+def load_settings(path: str | None = None, flags: dict[str, object] | None = None) -> Settings:
+    """Give the settings: flag over environment over file over default.
+
+    Raises ConfigError naming the file, the key and what would be right.
+    """
+    found: dict[str, Any] = {}
+    for source, said in _sources(path, flags or {}):
+        # Each by itself first, so that an error names where it is; only files have types.
+        _check(_convert(said, source, strict=source not in (_ENVIRONMENT, _FLAGS)), source)
+        _merge(found, said)
+    settings = _convert(found, "settings", strict=False)
+    return msgspec.structs.replace(settings, grant=check_grants(settings.grant))
+
+
+def _sources(path: str | None, flags: dict[str, object]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Give what each source says, the weakest first."""
+    for file in config_files(path):
+        yield str(file), _read_toml(file)
+    yield _ENVIRONMENT, _read_environment()
+    yield _FLAGS, {name: value for name, value in flags.items() if value is not None}
+
+
+def config_files(path: str | None) -> list[Path]:
+    """Give the files that are read, in order: the one said or the default one, and its conf.d."""
+    said = path or os.environ.get("BUSD_CONFIG")
+    main = Path(said) if said else default_config_file()
+    extra = sorted((main.parent / "conf.d").glob("*.toml"))
+    return [main, *extra] if said or main.exists() else extra
+
+
+def default_config_file() -> Path:
+    """Give the file that is read if none is named."""
+    if given := os.environ.get("CONFIGURATION_DIRECTORY"):
+        return Path(given.split(":")[0]) / "busd.toml"
+    if user := os.environ.get("XDG_CONFIG_HOME"):
+        return Path(user) / "busd/busd.toml"
+    if os.geteuid() == 0:
+        return Path("/etc/busd/busd.toml")
+    return Path.home() / ".config/busd/busd.toml"
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        settings = msgspec.convert(found, Settings)
-    except msgspec.ValidationError as problem:
-        raise ConfigError(f"{path or 'command line'}: {_explain(str(problem))}") from None
-    _check_positive(settings)
-    if not settings.listen:
-        raise ConfigError("listen must name at least one address")
-    return settings
-
-
-def _read_toml(path: str) -> dict[str, object]:
-    try:
-        return tomllib.loads(Path(path).read_text())
+        return tomllib.loads(path.read_text())
     except OSError as problem:
         raise ConfigError(f"cannot read {path}: {problem.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise ConfigError(f"{path}: {problem}") from None
+
+
+def _read_environment() -> dict[str, Any]:
+    """Give the settings of the environment: BUSD_LOOP=trio, BUSD_WIRE_MAX_FRAME_BYTES=65536."""
+    found: dict[str, Any] = {}
+    for name in setting_names():
+        text = os.environ.get("BUSD_" + name.replace(".", "_").upper())
+        if text is None or name.partition(".")[0] == "grant" or name in _groups():
+            continue  # grants are tables, and a group is no setting
+        place = found
+        *groups, key = name.split(".")
+        for group in groups:
+            place = place.setdefault(group, {})
+        place[key] = text.split(",") if name in _LISTS else text
+    return found
+
+
+def _merge(found: dict[str, Any], said: dict[str, Any]) -> None:
+    """Put what a later source says over what earlier ones said; grants add up."""
+    for key, value in said.items():
+        if isinstance(value, dict) and isinstance(found.get(key), dict):
+            _merge(found[key], value)
+        elif key == "grant" and isinstance(value, list):
+            found[key] = [*found.get(key, []), *value]
+        else:
+            found[key] = value
+
+
+def _convert(found: dict[str, Any], source: str, *, strict: bool = True) -> Settings:
+    try:
+        return msgspec.convert(found, Settings, strict=strict)
+    except msgspec.ValidationError as problem:
+        raise ConfigError(f"{source}: {_explain(str(problem))}") from None
 
 
 def _explain(problem: str) -> str:
@@ -64,9 +135,12 @@ def _explain(problem: str) -> str:
     said = problem[: where.start()] if where else problem
     unknown = re.search(r"unknown field `(.*)`", said)
     if not unknown:
-        return f"{place}: {said[0].lower()}{said[1:]}"
+        choices = _choices(place) if said.startswith("Invalid enum value") else ()
+        right = f"; use {', '.join(choices[:-1])} or {choices[-1]}" if choices else ""
+        return f"{place}: {said[0].lower()}{said[1:]}{right}"
     key = f"{place}.{unknown[1]}" if place else unknown[1]
-    near = difflib.get_close_matches(key, setting_names(), n=1)
+    plain = re.sub(r"\[(\d+|\.\.\.)\]", "", key)
+    near = difflib.get_close_matches(plain, setting_names(), n=1)
     return f"unknown setting {key!r}" + (f"; did you mean {near[0]!r}?" if near else "")
 
 
@@ -78,21 +152,90 @@ def setting_names() -> list[str]:
 def _names(kind: type[msgspec.Struct], prefix: str) -> list[str]:
     names: list[str] = []
     for field in msgspec.structs.fields(kind):
-        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
-            names += [f"{prefix}{field.name}", *_names(field.type, f"{prefix}{field.name}.")]
-        else:
-            names.append(f"{prefix}{field.name}")
+        names.append(f"{prefix}{field.name}")
+        inner = Grant if f"{prefix}{field.name}" == "grant" else field.type
+        if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+            names += _names(inner, f"{prefix}{field.name}.")
     return names
 
 
-def _check_positive(settings: Settings) -> None:
-    """A limit of nothing, or a negative time, is a mistake, never a wish."""
-    for group, values in (
-        ("", settings),
-        ("wire.", settings.wire),
-        ("delivery.", settings.delivery),
-    ):
+def _groups() -> list[str]:
+    """Give the names of those settings that are made of others."""
+    default = Settings()
+    names = (field.name for field in msgspec.structs.fields(Settings))
+    return [name for name in names if isinstance(getattr(default, name), msgspec.Struct)]
+
+
+def _choices(name: str) -> tuple[str, ...]:
+    """Give the words that a setting may be; none if it is no word."""
+    kind: Any = Settings
+    for part in name.split("."):
+        members = {field.name: field.type for field in msgspec.structs.fields(kind)}
+        kind = members.get(part)
+        if not isinstance(kind, type):
+            break
+    return get_args(kind)
+
+
+# What the types cannot say
+
+
+def _check(settings: Settings, source: str) -> None:
+    """Raise ConfigError, naming its source, for what can be read but not be meant."""
+    try:
+        _check_numbers(settings)
+        if not settings.listen:
+            raise ConfigError("listen must name at least one address")
+        for address in settings.listen:
+            parse_bus_address(address)
+        check_grants(settings.grant)
+    except ConfigError as problem:
+        raise ConfigError(f"{source}: {problem}") from None
+
+
+def _check_numbers(settings: Settings) -> None:
+    """A limit of nothing, or a time without end, is a mistake, never a wish."""
+    groups = {f"{name}.": getattr(settings, name) for name in _groups()}
+    grants = {f"grant[{index}].": grant for index, grant in enumerate(settings.grant)}
+    for group, values in {"": settings, **groups, **grants}.items():
         for field in msgspec.structs.fields(values):
             value = getattr(values, field.name)
-            if isinstance(value, int | float) and not isinstance(value, bool) and not value > 0:
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or field.name == "uid":
+                continue
+            if not value > 0:
                 raise ConfigError(f"{group}{field.name} must be more than 0, not {value}")
+            if math.isinf(value):
+                raise ConfigError(f"{group}{field.name} must be a number, not {value}")
+
+
+# What a reload can do
+
+
+def keep_fixed(old: Settings, new: Settings) -> Settings:
+    """Give the new settings, but what a running daemon cannot change as it was."""
+    return msgspec.structs.replace(
+        new,
+        listen=old.listen,
+        state=old.state,
+        loop=old.loop,
+        log_level=old.log_level,
+        journal=msgspec.structs.replace(new.journal, enabled=old.journal.enabled),
+    )
+
+
+def changes(old: Settings, new: Settings) -> list[str]:
+    """Give the dotted names of the settings in which two sets differ."""
+    before, after = _flat(old, ""), _flat(new, "")
+    return [name for name in before if before[name] != after[name]]
+
+
+def _flat(values: msgspec.Struct, prefix: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for field in msgspec.structs.fields(values):
+        value = getattr(values, field.name)
+        if isinstance(value, msgspec.Struct):
+            found |= _flat(value, f"{prefix}{field.name}.")
+        else:
+            found[prefix + field.name] = value
+    return found

@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from functools import cache
 from typing import Any, cast
 
 import msgspec
 import structlog
+
+_PRIORITIES = {"debug": b"<7>", "info": b"<6>", "warning": b"<4>", "error": b"<3>"}
 
 
 def set_up_logs(level: str) -> None:
@@ -58,5 +61,13 @@ class _Tolerant:
             pass
 
 
+@cache
+def _is_journal() -> bool:
+    """True if journald reads what we say: it takes a priority at the start of a line."""
+    facts = os.fstat(sys.stderr.fileno())
+    return os.environ.get("JOURNAL_STREAM") == f"{facts.st_dev}:{facts.st_ino}"
+
+
 def _encode_line(line: Any, **_: Any) -> bytes:
-    return msgspec.json.encode(line, enc_hook=repr)
+    priority = _PRIORITIES.get(line.get("level"), b"") if _is_journal() else b""
+    return priority + msgspec.json.encode(line, enc_hook=repr)

@@ -30,6 +30,7 @@ class Asker(Protocol):
     """Whoever waits for the answer to a request: an endpoint, or a batch."""
 
     def answer(self, request_id: RequestId, result: Any, /) -> None: ...
+    def answer_encoded(self, frame: bytes, /) -> None: ...
     def fail(self, request_id: RequestId, fault: RequestError, /) -> None: ...
     def belongs_to(self, endpoint: Any, /) -> bool: ...
 
@@ -71,6 +72,9 @@ class Endpoint(Generic[P, R]):
     def read_result(self, raw: Raw) -> R:
         """Read a result that is not quite as expected; raises msgspec's errors if it is not one."""
         raise NotImplementedError
+
+    def on_refused(self, fault: RequestError) -> None:
+        """Hear that a request, alone or in a batch, was answered with an error."""
 
     # From the wire
 
@@ -160,7 +164,12 @@ class Endpoint(Generic[P, R]):
         if request_id is not UNSET:
             self.connection.send(encode(Result(request_id, result)))
 
+    def answer_encoded(self, frame: bytes) -> None:
+        """Send an answer that somebody has encoded already."""
+        self.connection.send(frame)
+
     def fail(self, request_id: RequestId, fault: RequestError) -> None:
+        self.on_refused(fault)
         if request_id is not UNSET:
             self.connection.send(encode_failure(request_id, fault))
 
@@ -177,11 +186,15 @@ class Batch:
         self._answers: list[bytes] = []
         self._bytes = 0
 
+    def answer_encoded(self, frame: bytes) -> None:
+        self._add(decode_loose(frame).id, frame)
+
     def answer(self, request_id: RequestId, result: Any) -> None:
         if request_id is not UNSET:
             self._add(request_id, encode(Result(request_id, result)))
 
     def fail(self, request_id: RequestId, fault: RequestError) -> None:
+        self._endpoint.on_refused(fault)
         if request_id is not UNSET:
             self._add(request_id, encode_failure(request_id, fault))
 

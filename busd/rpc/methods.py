@@ -88,6 +88,13 @@ class Methods(Generic[C]):
 
         return registered
 
+    def copy(self) -> Methods[C]:
+        """Give a table that can be added to without changing this one."""
+        copied: Methods[C] = Methods()
+        copied.described = dict(self.described)
+        copied._table = dict(self._table)
+        return copied
+
     def only(self, name: str, refuse: Callable[[], RequestError]) -> MethodTable:
         """Give a table in which every other method, known or not, is refused."""
         refused = _as_jsonrpcserver_calls(name, msgspec.Raw, _refusing(refuse))

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from busd.bus.bus import Bus, Policy
+from busd.bus.access import Grant, Policy
+from busd.bus.authenticator import Authenticator
+from busd.bus.bus import Bus
 from busd.bus.delivery import DeliveryLimits
 from busd.bus.methods import methods
 from busd.testing.peer import ScriptedPeer
 from busd.testing.transport import Soon
 from busd.wire.connection import WireLimits
 from busd.wire.connections import Connections
-from busd.wire.sniff import admit_web_socket
+from busd.wire.credentials import Credentials
+from busd.wire.doorman import Doorman
 
 SWEEP_SECONDS = 0.25  # as the daemon does
 
@@ -43,26 +46,35 @@ class MemoryBus:
         *,
         wire: WireLimits | None = None,
         policy: Policy = "open",
+        grants: Iterable[Grant] = (),
         allowed_origins: Iterable[str] = (),
     ) -> None:
         self.clock = FakeClock()
-        self.core = Bus(methods, limits, policy, self.clock)
+        granted = grants or [Grant(name="everybody", uid=0)]
+        authenticator = Authenticator(policy, granted, clock=self.clock)
+        self.core = Bus(methods, limits, authenticator, self.clock)
         self.connections = Connections(
             wire or WireLimits(),
-            admit_web_socket(tuple(allowed_origins)),
+            Doorman(tuple(allowed_origins)),
             self.core.make_session,
             self.clock,
         )
         self._soon = Soon()
 
     def connect(
-        self, name: str = "stranger", *, web_socket: bool = False, chunk: int | None = None
+        self,
+        name: str = "stranger",
+        *,
+        web_socket: bool = False,
+        chunk: int | None = None,
+        credentials: Credentials | None = None,
     ) -> ScriptedPeer:
         """Give a peer that is connected and has said nothing yet.
 
         With `chunk` the bus gets what the peer sends in pieces of so many bytes.
         """
         connection = self.connections.make(f"memory:{name}")
+        connection.credentials = credentials or Credentials(uid=0)
         return ScriptedPeer(name, connection, self._soon, web_socket=web_socket, chunk=chunk)
 
     def join(

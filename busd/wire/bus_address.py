@@ -6,8 +6,8 @@ One parser serves `--listen`, `--address`, `BUSD_ADDRESS` and the clients.
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
-from urllib.parse import urlsplit
+from dataclasses import dataclass, field
+from urllib.parse import unquote, urlsplit
 
 from busd.errors import ConfigError
 
@@ -23,6 +23,7 @@ class BusAddress:
     path: str = ""  # of a Unix socket, or of the WebSocket
     host: str = ""
     port: int = 0
+    token: str = field(default="", repr=False)  # the password of the URL; never printed
 
     def __str__(self) -> str:
         if self.scheme == "unix":
@@ -55,20 +56,21 @@ def parse_bus_address(text: str) -> BusAddress:
     if scheme == "unix" and colon:
         return _parse_unix(text, rest)
     if scheme not in ("tcp", "tls", "ws", "wss") or not rest.startswith("//"):
-        raise ConfigError(f"{text!r} is not an address of a bus; use {_FORMS}")
+        raise ConfigError(f"{_without_secrets(text)!r} is not an address of a bus; use {_FORMS}")
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
     except ValueError as problem:
-        raise ConfigError(f"{text!r}: {problem}") from None
+        raise ConfigError(f"{_without_secrets(text)!r}: {problem}") from None
     if not host:
-        raise ConfigError(f"{text!r} names no host; use {_FORMS}")
-    if parts.username or parts.password or parts.query or parts.fragment:
-        raise ConfigError(f"{_without_secrets(text)!r}: only host, port and path are allowed here")
+        raise ConfigError(f"{_without_secrets(text)!r} names no host; use {_FORMS}")
+    if parts.query or parts.fragment:
+        raise ConfigError(f"{_without_secrets(text)!r}: no ? or # here, only host, port and path")
     if scheme in ("tcp", "tls") and parts.path not in ("", "/"):
-        raise ConfigError(f"{text!r}: a {scheme} address has no path")
+        raise ConfigError(f"{_without_secrets(text)!r}: a {scheme} address has no path")
     path = (parts.path or "/") if scheme in ("ws", "wss") else ""
-    return BusAddress(scheme, path, host, DEFAULT_PORT if port is None else port)
+    token = unquote(parts.password or "")
+    return BusAddress(scheme, path, host, DEFAULT_PORT if port is None else port, token)
 
 
 def _parse_unix(text: str, path: str) -> BusAddress:
@@ -82,4 +84,6 @@ def _parse_unix(text: str, path: str) -> BusAddress:
 
 
 def _without_secrets(text: str) -> str:
-    return text.split("://", 1)[0] + "://…@" + text.rsplit("@", 1)[-1]
+    before, at, after = text.rpartition("@")
+    scheme, slashes, _ = before.partition("://")
+    return f"{scheme if slashes else ''}{slashes}…@{after}" if at else text

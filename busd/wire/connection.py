@@ -19,8 +19,10 @@ from typing import Protocol
 import msgspec
 
 from busd.errors import ProtocolViolation
+from busd.wire.credentials import Credentials
 
 _MIB = 1024 * 1024
+NOBODY = Credentials()
 
 
 class WireLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,6 +84,7 @@ class Connection:
         "_out",
         "_touched",
         "clock",
+        "credentials",
         "deadline",
         "framer",
         "has_ended",
@@ -110,6 +113,7 @@ class Connection:
         self.limits = limits
         self.remote = remote
         self.clock = clock
+        self.credentials = NOBODY
         self.deadline = inf  # on the sweeper's clock; past it the connection is aborted
         self.quiet_rounds = 0
         self.is_clogged = False

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import structlog
 
 from busd.wire.connection import Connection, Session, WireLimits, flush_touched
+from busd.wire.doorman import Doorman
 from busd.wire.sniff import Sniffer
-from busd.wire.websocket import Admit
 
 log = structlog.get_logger("busd.wire")
 
@@ -20,14 +20,14 @@ class Connections:
     def __init__(
         self,
         limits: WireLimits,
-        admit: Admit,
+        doorman: Doorman,
         make_session: Callable[[Connection], Session],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.limits = limits
         self.touched: list[Connection] = []
         self.open: set[Connection] = set()
-        self._admit = admit
+        self._doorman = doorman
         self._make_session = make_session
         self._clock = clock
         self._next_ping = clock() + limits.ping_seconds
@@ -38,7 +38,7 @@ class Connections:
 
     def make(self, remote: str) -> Connection:
         """Make the connection for a socket that somebody opened; it must initialize soon."""
-        sniffer = Sniffer(self._admit)
+        sniffer = Sniffer(self._doorman)
         connection = Connection(
             sniffer, self.touched, self.limits, remote, self._clock, self.open.discard
         )
@@ -47,6 +47,14 @@ class Connections:
         connection.session = self._make_session(connection)
         self.open.add(connection)
         return connection
+
+    def change(self, limits: WireLimits) -> None:
+        """Take new limits while running; they hold for open connections, too."""
+        self.limits = limits
+        self._next_ping = min(self._next_ping, self._clock() + limits.ping_seconds)
+        for connection in list(self.open):
+            connection.limits = limits
+            connection.transport.set_write_buffer_limits(high=limits.max_queue_bytes)
 
     def sweep(self) -> None:
         """Drop the connections whose time is up and ping the quiet ones."""

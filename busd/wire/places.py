@@ -33,6 +33,33 @@ def default_listen() -> list[str]:
     return [f"unix:{runtime_directory() / 'bus.sock'}", f"tcp://127.0.0.1:{DEFAULT_PORT}"]
 
 
+def find_token(address: BusAddress) -> str:
+    """Give the token to show at this address: the URL's, a file's, or the owner's own.
+
+    A Unix socket needs none, and over the network none is shown in the clear; nor is the one of
+    our own bus shown to another host.
+    """
+    if address.token:
+        return address.token
+    if address.scheme == "unix" or not (address.is_loopback or address.is_encrypted):
+        return ""
+    own = [state_directory() / "token"] if address.is_loopback else []
+    for place in [*_token_files(), *own]:
+        try:
+            return place.read_text().strip()
+        except (OSError, UnicodeDecodeError):
+            continue
+    return ""
+
+
+def _token_files() -> list[Path]:
+    """Give the files that somebody said hold a token."""
+    places = [Path(said)] if (said := os.environ.get("BUSD_TOKEN_FILE")) else []
+    if folder := os.environ.get("CREDENTIALS_DIRECTORY"):
+        places.append(Path(folder) / "busd-token")
+    return places
+
+
 def find_bus(address: str | None = None) -> BusAddress:
     """Give the address of the bus: as said, else from the environment, else the user's own."""
     said = address or os.environ.get("BUSD_ADDRESS") or os.environ.get("BUB_BUS_URL")

@@ -15,15 +15,23 @@ from busd.wire.bus_address import BusAddress
 _BACKLOG = 4096
 
 
+def check_place(address: BusAddress, *, is_open: bool) -> None:
+    """Raise ConfigError if nobody should listen there; an open bus asks nobody who they are."""
+    if address.is_loopback:
+        return
+    if not address.is_encrypted:
+        raise ConfigError(
+            f"{address}: everybody on the network could read along; use tls:// there, or listen"
+            " on 127.0.0.1 or a Unix socket"
+        )
+    if is_open:
+        raise ConfigError(
+            f'{address}: everybody on the network could use this bus; set policy = "strict"'
+        )
+
+
 def listen_on(address: BusAddress) -> socket.socket:
     """Open a listening socket; raises ConfigError saying what stands in the way."""
-    if address.is_encrypted:
-        raise ConfigError(f"{address}: this bus has no certificate to serve TLS with")
-    if not address.is_loopback:
-        raise ConfigError(
-            f"{address}: anybody on the network could use this bus; listen on 127.0.0.1 or a"
-            " Unix socket and let an authenticating proxy face the network"
-        )
     try:
         if address.scheme == "unix":
             return _listen_unix(address)
@@ -111,8 +119,6 @@ def tune(sock: socket.socket) -> None:
 
 async def connect_to(address: BusAddress) -> socket.socket:
     """Open a connected, non-blocking socket; raises BusUnreachable."""
-    if address.is_encrypted:
-        raise ConfigError(f"{address}: this client has no TLS yet; use a loopback address")
     try:
         if address.scheme == "unix":
             sock, where = socket.socket(socket.AF_UNIX), address.path

@@ -14,6 +14,7 @@ from websockets.server import ServerProtocol
 from websockets.uri import parse_uri
 
 from busd.errors import ProtocolViolation
+from busd.wire.doorman import Page
 from busd.wire.lines import JOIN_BYTES
 
 try:
@@ -24,8 +25,8 @@ except ImportError:  # built without its C part
 _FIN_TEXT = 0x81
 _MASKED_HEADER_BYTES = 8  # at most, for frames below 64 KiB
 
-# Looks at an HTTP request before it becomes a WebSocket: None admits, (status, text) refuses.
-Admit = Callable[[Request], tuple[int, str] | None]
+# Looks at an HTTP request before it becomes a WebSocket: None admits, a page is the answer.
+Admit = Callable[[Request], Page | None]
 
 
 class WebSocketFramer:
@@ -199,11 +200,14 @@ class ServerFramer(WebSocketFramer):
         protocol = self._protocol
         assert isinstance(protocol, ServerProtocol)
         assert isinstance(event, Request)
-        refusal = self._admit(event)
-        if refusal is None:
+        page = self._admit(event)
+        if page is None:
             protocol.send_response(protocol.accept(event))
-        else:
-            protocol.send_response(protocol.reject(*refusal))
+            return
+        response = protocol.reject(page.status, page.text)
+        del response.headers["Content-Type"]
+        response.headers["Content-Type"] = page.content_type
+        protocol.send_response(response)
 
 
 class ClientFramer(WebSocketFramer):

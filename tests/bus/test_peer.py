@@ -24,7 +24,7 @@ def test_a_strict_bus_lets_a_peer_speak_only_as_itself() -> None:
     with pytest.raises(CallRefused, match="router may not speak as tg:1") as problem:
         refused.check()
     assert problem.value.code == -32602
-    assert problem.value.data == {"rule": "policy.strict.from", "sender": "tg:1"}
+    assert problem.value.data == {"rule": "grant.everybody.speak_as", "sender": "tg:1"}
     router.notify("b", {"n": 1}, sender="router")
     router.notify("b", {"n": 2})
     assert [(call.sender, call.payload["n"]) for call in worker.inbox] == [

@@ -133,7 +133,7 @@ async def test_the_annotation_says_what_a_handler_gets(client: MakeClient) -> No
         ({"a": 1}, b'{"a":1}'),
         (Served("Napoli"), b'{"pizza":"Napoli"}'),
         (Raw(b'{ "n": 1e400 }'), b'{ "n": 1e400 }'),
-        (Ack(True, "", Raw(b'{"b":2}')), b'{"b":2}'),
+        (Ack(True, payload=Raw(b'{"b":2}')), b'{"b":2}'),
     ],
     ids=["nothing", "dict", "struct", "raw bytes", "a whole ack"],
 )

@@ -216,14 +216,19 @@ async def test_a_message_that_the_bus_refuses_raises(client: MakeClient) -> None
         assert await ann.ping()
 
 
-async def test_a_strict_bus_lets_nobody_speak_as_another(daemon_with: DaemonWith) -> None:
-    address = address_of(daemon_with({"policy": "strict"}), "unix")
+async def test_a_strict_bus_lets_nobody_speak_as_another(
+    daemon_with: DaemonWith, suffix: str
+) -> None:
+    daemon = daemon_with({"policy": "strict"})
+    async with Client("owner", address=address_of(daemon, "unix")) as owner:
+        made = await owner.call("bus.newToken", {"name": f"plain{suffix}"})
+    address = address_of(daemon, "tcp").replace("//", f"//:{made['token']}@")
     async with Client("ann", address=address, timeout_seconds=PATIENCE_SECONDS) as ann:
         for give in (ann.send, ann.post):
             with pytest.raises(CallRefused, match="ann may not speak as bob") as refused:
                 await give("ann", {}, sender="bob")
             assert isinstance(refused.value.data, dict)
-            assert refused.value.data["rule"] == "policy.strict.from"
+            assert refused.value.data["rule"] == f"grant.token plain{suffix}.speak_as"
 
 
 async def test_an_addressee_that_thinks_too_long_is_not_waited_for(client: MakeClient) -> None:

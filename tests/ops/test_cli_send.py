@@ -178,7 +178,9 @@ def test_a_bus_that_hangs_is_to_be_tried_again(lonely: Terminal, args: list[str]
 def test_a_strict_bus_refuses_another_sender_by_rule(
     daemon_with: DaemonWith, lonely: Terminal
 ) -> None:
-    address = f"unix:{daemon_with({'policy': 'strict'}).path}"
+    daemon = daemon_with({"policy": "strict"})
+    token = lonely.busd("token", "new", "plain", "-a", f"unix:{daemon.path}").out.strip()
+    address = f"tcp://:{token}@127.0.0.1:{daemon.port}"
     for args in (["--wait"], []):
         said = lonely.busd("send", "bob", "hi", "--from", "tg:7", "-a", address, *args)
         assert said.code == 77

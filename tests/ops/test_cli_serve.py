@@ -141,14 +141,16 @@ def test_on_a_terminal_the_log_is_for_people(
 def test_flags_win_over_the_file(tmp_path: Path, lonely: Terminal) -> None:
     config = tmp_path / "busd.toml"
     address = f"unix:{tmp_path / 'bus.sock'}"
-    config.write_text(f'listen = ["{address}"]\npolicy = "strict"\n')
-    running, _ = start_serving(lonely, "--config", str(config))
-    with running, SyncClient("ann", address=address) as ann:
-        with pytest.raises(CallRefused):
-            ann.post("ann", {}, sender="bob")
+    config.write_text(f'listen = ["{address}", "tcp://127.0.0.1:0"]\npolicy = "strict"\n')
+    running, lines = start_serving(lonely, "--config", str(config), "--json")
+    tcp = json.loads(lines[0])["listening"][1]
+    with running:
+        with pytest.raises(CallRefused), SyncClient("ann", address=tcp):
+            pass
         running.interrupt()
-    running, _ = start_serving(lonely, "--config", str(config), "--policy", "open")
-    with running, SyncClient("ann", address=address) as ann:
+    running, lines = start_serving(lonely, "--config", str(config), "--policy", "open", "--json")
+    tcp = json.loads(lines[0])["listening"][1]
+    with running, SyncClient("ann", address=tcp) as ann:
         assert ann.post("nobody", {}, sender="bob").accepted
 
 
@@ -170,7 +172,8 @@ def test_a_mistake_in_the_settings_is_one_line(tmp_path: Path, lonely: Terminal)
     said = refusal(lonely, "--config", str(config))
     assert said == f"{config}: unknown setting 'polcy'; did you mean 'policy'?"
     config.write_text("listen = []")
-    assert refusal(lonely, "--config", str(config)) == "listen must name at least one address"
+    said = refusal(lonely, "--config", str(config))
+    assert said == f"{config}: listen must name at least one address"
     assert refusal(lonely, "--config", "none.toml").startswith("cannot read none.toml: No such")
 
 
@@ -178,7 +181,7 @@ def test_a_mistake_in_the_settings_is_one_line(tmp_path: Path, lonely: Terminal)
     ("address", "reason"),
     [
         ("http://localhost", "is not an address of a bus"),
-        ("tcp://0.0.0.0:0", "anybody on the network could use this bus"),
+        ("tcp://0.0.0.0:0", "everybody on the network could read along; use tls:// there"),
         ("tcp://127.0.0.1:99999", "out of range"),
         ("unix:/proc/none/bus.sock", "cannot listen on"),
     ],

@@ -35,7 +35,10 @@ def refusal(path: str | None, flags: dict[str, object] | None = None) -> str:
     return str(refused.value)
 
 
-def test_without_a_file_and_flags_everything_has_its_default() -> None:
+def test_without_a_file_and_flags_everything_has_its_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert load_settings(None, {"listen": None, "loop": None}) == Settings()
 
 
@@ -79,11 +82,25 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
         ('wire.max_frame_bytes = "big"', "wire.max_frame_bytes: expected `int`, got `str`"),
         ("wire.max_frame_bytes = 1.5", "wire.max_frame_bytes: expected `int`, got `float`"),
         ("wire.max_frame_bytes = true", "wire.max_frame_bytes: expected `int`, got `bool`"),
-        ('loop = "twisted"', "loop: invalid enum value 'twisted'"),
+        ('loop = "twisted"', "loop: invalid enum value 'twisted'; use uvloop, asyncio or trio"),
+        ('policy = "lax"', "policy: invalid enum value 'lax'; use open or strict"),
+        (
+            'journal.payload = "half"',
+            "journal.payload: invalid enum value 'half'; use full, head or off",
+        ),
         ('listen = "unix:/x"', "listen: expected `array`, got `str`"),
         ("listen = [1]", "listen[0]: expected `str`, got `int`"),
         ("listen = []", "listen must name at least one address"),
+        ('listen = ["here"]', "'here' is not an address of a bus; use unix:/path"),
         ("drain_seconds = nan", "drain_seconds must be more than 0, not nan"),
+        ("drain_seconds = inf", "drain_seconds must be a number, not inf"),
+        ("[[grant]]\nname = 'x'", "grant 1 is for nobody: name a uid, unit, token or certificate"),
+        (
+            "[[grant]]\nuid = 1\nsend = ['x']",
+            "unknown setting 'grant[0].send'; did you mean 'grant.send_to'?",
+        ),
+        ("[[grant]]\nuid = '1'", "grant[0].uid: expected `int | null`, got `str`"),
+        ("[[grant]]\nuid = 1\nburst = 0", "grant[0].burst must be more than 0, not 0"),
     ],
 )
 def test_a_mistake_is_named_with_its_key(tmp_path: Path, text: str, expected: str) -> None:
@@ -124,8 +141,8 @@ def test_a_file_that_is_not_text_is_said_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["0", "-1"])
 @pytest.mark.parametrize("name", [name for name, _ in numbers()])
 def test_a_limit_of_nothing_is_refused(tmp_path: Path, name: str, value: str) -> None:
-    said = refusal(write(tmp_path, f"{name} = {value}"))
-    assert said.startswith(f"{name} must be more than 0, not {value}")
+    path = write(tmp_path, f"{name} = {value}")
+    assert refusal(path).startswith(f"{path}: {name} must be more than 0, not {value}")
 
 
 @pytest.mark.parametrize(("name", "value"), numbers())

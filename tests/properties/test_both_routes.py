@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busd.bus.bus import Policy
+from busd.bus.access import Policy
 from busd.testing import MemoryBus, ScriptedPeer
 from tests.properties.test_envelope import _TEXT, _VALUE
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busd.bus.address import compile_glob
+from busd.bus.bus import Bus
 from busd.bus.delivery import Delivery
 from busd.bus.message import Message
 from busd.bus.routes import Routes
@@ -16,6 +17,8 @@ from tests.simulation.oracle import matches
 
 class Party:
     """A peer that only has a name."""
+
+    bus: Bus
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -27,6 +27,9 @@ class Listener:
     def answer(self, request_id: RequestId, result: Any, /) -> None:
         self.heard.append((request_id, result))
 
+    def answer_encoded(self, frame: bytes, /) -> None:
+        raise NotImplementedError
+
     def fail(self, request_id: RequestId, fault: RequestError, /) -> None:
         self.heard.append((request_id, fault))
 

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from busd.bus.bus import Policy
+from busd.bus.access import Policy
 from busd.bus.delivery import DeliveryLimits
 from busd.testing import MemoryBus
 from busd.wire.connection import WireLimits

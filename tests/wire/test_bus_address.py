@@ -58,10 +58,28 @@ def test_what_is_no_address_is_refused_with_a_reason(text: str, complaint: str) 
     assert complaint in str(refusal.value)
 
 
-def test_a_refusal_keeps_a_password_to_itself() -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ws://me:swordfish@localhost:99999/",
+        "ws://me:swordfish@localhost:7892/?x",
+        "tcp://me:swordfish@localhost:7892/path",
+        "tcp://me:swordfish@:7892",
+        "http://me:swordfish@localhost:7892/",
+        "tcp:me:swordfish@localhost",
+    ],
+)
+def test_a_refusal_keeps_a_password_to_itself(text: str) -> None:
     with pytest.raises(ConfigError) as refusal:
-        parse_bus_address("ws://me:swordfish@localhost:7892/")
+        parse_bus_address(text)
     assert "swordfish" not in str(refusal.value)
+
+
+def test_the_password_of_a_url_is_a_token_that_is_never_shown() -> None:
+    address = parse_bus_address("ws://me:sword%2Ffish@localhost:7892/")
+    assert address.token == "sword/fish"
+    assert str(address) == "ws://localhost:7892/"
+    assert "fish" not in repr(address)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ from websockets.datastructures import Headers
 from websockets.http11 import Request
 
 from busd.testing import MemoryBus
+from busd.wire.doorman import Doorman
 from busd.wire.lines import LineFramer
-from busd.wire.sniff import Sniffer, admit_web_socket
+from busd.wire.sniff import Sniffer
 from busd.wire.websocket import ServerFramer
 
 
@@ -53,8 +54,8 @@ def test_bytes_that_waited_for_the_decision_are_not_lost() -> None:
 def ask(path: str = "/", *headers: tuple[str, str], allowed: tuple[str, ...] = ()) -> int:
     """Give the status that a request gets, 101 if it is let in."""
     request = Request(path, Headers(headers))
-    refusal = admit_web_socket(allowed)(request)
-    return 101 if refusal is None else refusal[0]
+    page = Doorman(allowed).look_at(request)
+    return 101 if page is None else page.status
 
 
 @pytest.mark.parametrize(

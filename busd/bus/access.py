@@ -1,0 +1,177 @@
+"""Access: who may be whom, speak as whom, send and subscribe to what, and how much."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from math import inf
+from typing import Literal
+
+import msgspec
+
+from busd.bus.address import compile_glob
+from busd.errors import AuthenticationFailed, ConfigError
+
+Policy = Literal["open", "strict"]
+EVERYTHING = ("*",)
+
+
+class Grant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a uid, a systemd unit, a token or a certificate may do; a `[[grant]]` table."""
+
+    name: str = ""
+    uid: int | None = None
+    unit: str = ""
+    token: str = ""
+    certificate: str = ""
+    client_ids: tuple[str, ...] = ("*",)  # the names it may take
+    speak_as: tuple[str, ...] = ()  # senders it may use besides its own name
+    send_to: tuple[str, ...] = ("*",)
+    subscribe: tuple[str, ...] = ("*",)
+    messages_per_second: float | None = None
+    burst: int = 100  # messages at once, before the rate counts
+    max_frame_bytes: int | None = None
+    admin: bool = False  # may manage tokens and read the activity log
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Who a peer is, as far as it could be proven."""
+
+    uid: int | None = None
+    pid: int | None = None
+    unit: str = ""
+    token: str = ""  # the token's name
+    certificate: str = ""
+    token_sha256: str = ""  # which token of that name: one made anew is another one
+
+    def __str__(self) -> str:
+        facts = {
+            "uid": self.uid,
+            "unit": self.unit,
+            "token": self.token,
+            "certificate": self.certificate,
+        }
+        known = [f"{kind} {fact}" for kind, fact in facts.items() if fact not in (None, "")]
+        return ", ".join(known) or "a stranger"
+
+    def has(self, grant: Grant) -> bool:
+        """True if every fact the grant names is true of this identity, and it names one."""
+        wanted = (
+            (grant.uid, self.uid),
+            (grant.unit or None, self.unit),
+            (grant.token or None, self.token),
+            (grant.certificate or None, self.certificate),
+        )
+        named = [(fact, mine) for fact, mine in wanted if fact is not None]
+        return bool(named) and all(fact == mine for fact, mine in named)
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """Whether something is allowed, and which rule says so."""
+
+    allowed: bool
+    rule: str
+    reason: str
+
+
+class Rights:
+    """All that the grants of one identity allow together."""
+
+    def __init__(self, grants: Iterable[Grant]) -> None:
+        self.grants = tuple(grants)
+        self.is_admin = any(grant.admin for grant in self.grants)
+
+    @property
+    def names(self) -> str:
+        return " ".join(grant.name for grant in self.grants)
+
+    def may_be(self, client_id: str) -> Decision:
+        return self._decide("client_ids", client_id, lambda grant: grant.client_ids, matches)
+
+    def may_speak_as(self, client_id: str, sender: str) -> Decision:
+        if sender == client_id:
+            return Decision(True, "own name", "a peer may speak as itself")
+        return self._decide("speak_as", sender, lambda grant: grant.speak_as, matches)
+
+    def may_send_to(self, address: str) -> Decision:
+        return self._decide("send_to", address, lambda grant: grant.send_to, matches)
+
+    def may_subscribe(self, pattern: str) -> Decision:
+        return self._decide("subscribe", pattern, lambda grant: grant.subscribe, covers)
+
+    def _decide(
+        self,
+        what: str,
+        subject: str,
+        patterns_of: Callable[[Grant], tuple[str, ...]],
+        fits: Callable[[str, str], bool],
+    ) -> Decision:
+        for grant in self.grants:
+            for pattern in patterns_of(grant):
+                if fits(pattern, subject):
+                    return Decision(True, f"grant.{grant.name}.{what}", f"{pattern} is granted")
+        # Whoever has no grant at all is refused at the door; so this is the rule it meets there.
+        rule = f"grant.{self.grants[0].name}.{what}" if self.grants else AuthenticationFailed.rule
+        return Decision(False, rule, f"no {what} of {self.names or 'any grant'} matches {subject}")
+
+    @property
+    def limits_messages(self) -> bool:
+        """True if something must be looked at for every message."""
+        allows_all = any("*" in grant.send_to for grant in self.grants)
+        return not allows_all or self.rate is not None
+
+    @property
+    def rate(self) -> tuple[float, int] | None:
+        """The most generous rate of the grants; None if one of them has no limit."""
+        rates = [(grant.messages_per_second, grant.burst) for grant in self.grants]
+        if not rates or any(rate is None for rate, _ in rates):
+            return None
+        return max((rate, burst) for rate, burst in rates if rate is not None)
+
+    def max_frame_bytes(self, default: int) -> int:
+        """The largest frame that one of the grants allows."""
+        return max((grant.max_frame_bytes or default for grant in self.grants), default=default)
+
+
+def matches(pattern: str, address: str) -> bool:
+    """True if a granted pattern matches an address."""
+    if pattern in ("*", address):
+        return True
+    return _compiled(pattern).fullmatch(address) is not None
+
+
+def covers(granted: str, pattern: str) -> bool:
+    """True if everything that `pattern` matches is matched by `granted`, too."""
+    if granted in ("*", pattern):
+        return True
+    if "*" not in pattern and "?" not in pattern:
+        return matches(granted, pattern)
+    prefix = granted.removesuffix("*")
+    is_prefix = prefix != granted and "*" not in prefix and "?" not in prefix
+    return is_prefix and pattern.startswith(prefix)
+
+
+def check_grants(grants: list[Grant]) -> list[Grant]:
+    """Give every grant a name; raises ConfigError for one that is for nobody."""
+    named: list[Grant] = []
+    for number, grant in enumerate(grants, 1):
+        if grant.uid is None and not (grant.unit or grant.token or grant.certificate):
+            raise ConfigError(
+                f"grant {number} is for nobody: name a uid, unit, token or certificate"
+            )
+        for limit in ("messages_per_second", "burst", "max_frame_bytes"):
+            value = getattr(grant, limit)
+            if value is not None and not 0 < value < inf:
+                raise ConfigError(f"grant {number}: {limit} must be more than 0, not {value}")
+        named.append(msgspec.structs.replace(grant, name=grant.name or str(number)))
+    return named
+
+
+_cache: dict[str, re.Pattern[str]] = {}
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Give the expression of a granted pattern; there are as many as the operator wrote."""
+    if pattern not in _cache:
+        _cache[pattern] = compile_glob(pattern)
+    return _cache[pattern]

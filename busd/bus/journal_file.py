@@ -1,0 +1,270 @@
+"""The file of the activity log: an SQLite database with one row per delivery.
+
+The view `activity_log` shows the events of each row. While a delivery is open its row says
+'in flight'; when it ends that row gives way to another, so what has ended stands in the order in
+which it was written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import structlog
+
+from busd.bus.journal import Batch, JournalSettings, Row
+from busd.bus.journal_schema import (
+    APPLICATION_ID,
+    SCHEMA,
+    SCHEMA_VERSION,
+    TRY_TO_BIND,
+    append_values,
+    insert_rows,
+)
+from busd.errors import ConfigError
+
+log = structlog.get_logger("busd.journal")
+
+STEP_ROWS = 512  # deleted at once: 2–5 ms
+STEP_PAGES = 128  # given back at once
+DAY_SECONDS = 86_400
+
+
+_DELETE = "DELETE FROM delivery WHERE id IN (SELECT value FROM json_each(?))"
+_FORGET = "UPDATE delivery SET status = 'lost' WHERE id IN (SELECT value FROM json_each(?))"
+_DELETE_OLDEST = """
+DELETE FROM delivery WHERE id <= (
+    SELECT max(id) FROM (SELECT id FROM delivery WHERE id < ? ORDER BY id LIMIT ?))
+"""
+# What a value that SQLite cannot take raises: text that is no Unicode, a number over 64 bits, …
+_UNBINDABLE = (
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+    sqlite3.DataError,
+    OverflowError,
+    TypeError,
+    ValueError,
+)
+
+
+class JournalFile:
+    """The open database: opened by whoever makes it, from then on used by one thread."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self.path = path
+        self._clock = clock
+        self._db: sqlite3.Connection | None = None
+        self._inode = 0
+        self._last_id = 0
+        self._last_open_call = 0
+        self._open: dict[tuple[int, str], list[int]] = {}  # call, addressee -> ids 'in flight'
+        try:
+            self.open()
+        except OSError as problem:
+            raise ConfigError(f"cannot open the activity log {path}: {problem.strerror}") from None
+        except sqlite3.Error as problem:
+            raise ConfigError(f"cannot open the activity log {path}: {problem}") from None
+
+    # Opening and closing
+
+    def open(self) -> sqlite3.Connection:
+        """Give the database; opens it again if it was closed, or deleted behind our back."""
+        if self._db and self._is_in_place():
+            return self._db
+        self.close()
+        try:
+            self._db = self._connect()
+        except sqlite3.DatabaseError as problem:
+            if not is_damage(problem):
+                raise
+            self.move_aside(str(problem))
+            self._db = self._connect()
+        self._inode = self.path.stat().st_ino
+        return self._db
+
+    def close(self) -> None:
+        db, self._db = self._db, None
+        if db:
+            with contextlib.suppress(sqlite3.Error):  # a full disk: the rest stays in the WAL
+                db.close()
+
+    def interrupt(self) -> None:
+        """End a statement that another thread waits for."""
+        if self._db:
+            self._db.interrupt()
+
+    def check(self) -> str:
+        """Look at every page; gives what is wrong, or "" if nothing is."""
+        try:
+            found: str = self.open().execute("PRAGMA quick_check(1)").fetchone()[0]
+        except sqlite3.DatabaseError as problem:
+            if not is_damage(problem):
+                raise
+            return str(problem)
+        return "" if found == "ok" else found.splitlines()[-1]
+
+    def move_aside(self, problem: str) -> None:
+        """Keep a damaged file for whoever wants to look into it; the next write makes a new one."""
+        self.close()
+        aside = f"{self.path}.corrupt-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
+        for suffix in ("-wal", "-shm", ""):
+            with contextlib.suppress(FileNotFoundError):
+                Path(f"{self.path}{suffix}").rename(f"{aside}{suffix}")
+        log.warning("journal.moved_aside", path=str(self.path), to=aside, problem=problem)
+
+    def _is_in_place(self) -> bool:
+        try:
+            return self.path.stat().st_ino == self._inode
+        except FileNotFoundError:
+            return False
+
+    def _connect(self) -> sqlite3.Connection:
+        _make_private(self.path)
+        db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        try:
+            self._set_up(db)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _set_up(self, db: sqlite3.Connection) -> None:
+        is_new = not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if not is_new:
+            self._check_kind(db)
+        else:
+            db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        db.execute("PRAGMA journal_mode = WAL").fetchall()
+        # If the daemon dies nothing written is lost; if the power goes the last moments are.
+        db.execute("PRAGMA synchronous = NORMAL")
+        db.execute("PRAGMA cache_size = -16384")  # KiB; helps with message ids that are random
+        db.execute("PRAGMA wal_autocheckpoint = 4096").fetchall()
+        db.execute(f"PRAGMA journal_size_limit = {32 * 1024 * 1024}").fetchall()
+        if is_new:
+            db.executescript(SCHEMA)
+        db.execute("UPDATE delivery SET status = 'lost' WHERE status = 'in flight'")
+        self._last_id = db.execute("SELECT coalesce(max(id), 0) FROM delivery").fetchone()[0]
+        self._open.clear()
+
+    def _check_kind(self, db: sqlite3.Connection) -> None:
+        if _pragma(db, "application_id") != APPLICATION_ID:
+            raise ConfigError(f"{self.path} is not an activity log of busd; move it away")
+        version = _pragma(db, "user_version")
+        if version > SCHEMA_VERSION:
+            raise ConfigError(
+                f"the activity log {self.path} was written by a newer busd (its schema is "
+                f"{version}, this one knows {SCHEMA_VERSION}): upgrade, or move it away"
+            )
+
+    # Writing
+
+    def write(self, batch: Batch) -> int:
+        """Write a batch in one transaction; gives how many of its rows cannot be written at all."""
+        try:
+            self._write(batch.rows, batch.open_rows, batch.lost)
+        except _UNBINDABLE:
+            rows, open_rows = self._bindable(batch.rows), self._bindable(batch.open_rows)
+            self._write(rows, open_rows, batch.lost)
+            return len(batch.rows) - len(rows)
+        return 0
+
+    def _write(self, rows: list[Row], open_rows: list[Row], lost: list[tuple[int, str]]) -> None:
+        db = self.open()
+        first_id = max(self._last_id + 1, int(self._clock() * 1e6))
+        ended = self._take((row[0], row[5]) for row in rows if row[0] <= self._last_open_call)
+        forgotten = self._take(lost)
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            if ended:
+                db.execute(_DELETE, (str([number for _, number in ended]),))
+            if forgotten:
+                db.execute(_FORGET, (str([number for _, number in forgotten]),))
+            next_id = insert_rows(db, open_rows, first_id)
+            next_id = insert_rows(db, rows, next_id)
+            db.execute("COMMIT")
+        except BaseException:
+            self._put_back(ended + forgotten)
+            if db.in_transaction:
+                with contextlib.suppress(sqlite3.Error):
+                    db.execute("ROLLBACK")
+            raise
+        self._last_id = next_id - 1
+        self._put_back([((row[0], row[5]), id_) for id_, row in enumerate(open_rows, first_id)])
+        self._last_open_call = max([self._last_open_call, *(row[0] for row in open_rows)])
+
+    def _take(self, keys: Iterable[tuple[int, str]]) -> list[tuple[tuple[int, str], int]]:
+        """Take out the rows 'in flight' of deliveries that have ended."""
+        taken = []
+        for key in keys:
+            if numbers := self._open.get(key):
+                taken.append((key, numbers.pop()))
+                if not numbers:
+                    del self._open[key]
+        return taken
+
+    def _put_back(self, taken: list[tuple[tuple[int, str], int]]) -> None:
+        for key, number in taken:
+            self._open.setdefault(key, []).append(number)
+
+    def _bindable(self, rows: list[Row]) -> list[Row]:
+        """Give the rows that SQLite can take; the id of a request may have more than 64 bits."""
+        rows = [
+            (*row[:2], str(row[2]), *row[3:]) if isinstance(row[2], int) else row for row in rows
+        ]
+        return [row for row in rows if self._can_bind(row)]
+
+    def _can_bind(self, row: Row) -> bool:
+        values: list[object] = []
+        try:
+            append_values(values, row)
+            self.open().execute(TRY_TO_BIND, values).fetchone()
+        except _UNBINDABLE:
+            return False
+        return True
+
+    # Tidying
+
+    def tidy(self, settings: JournalSettings) -> bool:
+        """Take one small step towards the age and the size that are wanted; False if there."""
+        db = self.open()
+        cutoff = int((self._clock() - settings.keep_days * DAY_SECONDS) * 1e6)
+        if db.execute(_DELETE_OLDEST, (cutoff, STEP_ROWS)).rowcount:
+            return True
+        pages, free = _pragma(db, "page_count"), _pragma(db, "freelist_count")
+        limit = settings.max_bytes // _pragma(db, "page_size")
+        # A little more than needed, so that the next rows find room without growing the file.
+        is_full = pages > limit and pages - free > limit - limit // 32
+        if is_full and db.execute(_DELETE_OLDEST, (self._last_id + 1, STEP_ROWS)).rowcount:
+            return True
+        if free and (pages > limit or free > max(STEP_PAGES, pages // 8)):
+            # As a script: execute() would stop after the first page.
+            db.executescript(f"PRAGMA incremental_vacuum({STEP_PAGES})")
+            return True
+        return False
+
+
+def is_damage(problem: Exception) -> bool:
+    """True if the file itself is broken, and not just the attempt to use it."""
+    code = getattr(problem, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def _make_private(path: Path) -> None:
+    """Make the file, and its directory if need be, for this user only, whatever the umask."""
+    if not path.parent.is_dir():
+        path.parent.mkdir(mode=0o700, parents=True)
+        path.parent.chmod(0o700)
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    # By its name: to open and close a database file drops the locks that others here have on it.
+    path.chmod(0o600)
+
+
+def _pragma(db: sqlite3.Connection, name: str) -> int:
+    value: int = db.execute(f"PRAGMA {name}").fetchone()[0]
+    return value

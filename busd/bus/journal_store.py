@@ -1,0 +1,206 @@
+"""The writer of the activity log: one thread that takes one batch at a time.
+
+It tries again for as long as the disk refuses, starts a new file when the old one is damaged,
+and between batches it makes room in small steps.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import structlog
+
+from busd.bus.journal import Batch, Journal, JournalSettings
+from busd.bus.journal_file import JournalFile, is_damage
+from busd.errors import ConfigError
+
+log = structlog.get_logger("busd.journal")
+
+RETRY_SECONDS = 0.5
+IDLE_SECONDS = 30.0  # from one look at the age of rows to the next when nothing is written
+
+
+@contextmanager
+def open_journal(
+    path: Path, settings: JournalSettings, close_seconds: float = 5.0
+) -> Iterator[Journal]:
+    """Open the log and start its writer; raises ConfigError if that cannot be."""
+    journal = Journal(JournalStore(path, settings), settings)
+    try:
+        yield journal
+    finally:
+        journal.close(close_seconds)
+
+
+class JournalStore:
+    """The thread, and what the loop may ask of it."""
+
+    def __init__(
+        self, path: Path, settings: JournalSettings, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.settings = settings
+        self.written = 0
+        self.dropped = 0
+        self.write_errors = 0
+        self.is_failing = False
+        self._file = JournalFile(path, clock)
+        self._batch: Batch | None = None
+        self._is_checking = True
+        self._is_untidy = False
+        self._is_idle = False
+        self._is_stopping = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="busd-journal", daemon=True)
+        self._thread.start()
+
+    # For the loop
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a batch is on its way."""
+        return self._batch is not None
+
+    @property
+    def backlog_rows(self) -> int:
+        batch = self._batch
+        return len(batch.rows) if batch else 0
+
+    def write(self, batch: Batch) -> None:
+        """Take a batch; only when not busy."""
+        with self._changed:
+            self._batch = batch
+            self._is_idle = False
+            self._changed.notify_all()
+
+    # For other threads, and for the end: these wait
+
+    def wait_until_written(self, seconds: float) -> bool:
+        """Wait until no batch is on its way; False if it took too long."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._batch is None, seconds)
+
+    def wait_until_idle(self, seconds: float) -> bool:
+        """Wait until there is nothing to write and nothing to tidy; False if it took too long."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._is_idle, seconds)
+
+    def close(self, seconds: float) -> bool:
+        """Write what is on its way and stop; False if that took too long."""
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify_all()
+            if self._is_checking:
+                self._file.interrupt()
+        self._thread.join(seconds)
+        if self._thread.is_alive():
+            log.warning("journal.abandoned", rows=self.backlog_rows)
+            return False
+        return True
+
+    # The thread
+
+    def _run(self) -> None:
+        self._check()
+        has_more = True  # to tidy
+        while True:
+            batch = self._next(0 if has_more else IDLE_SECONDS)
+            if batch:
+                self._write(batch)
+                with self._changed:
+                    self._batch = None
+                    self._changed.notify_all()
+            elif self._is_stopping:
+                break
+            has_more = self._tidy()
+        self._file.close()
+
+    def _check(self) -> None:
+        """Move a damaged file aside before anything is written to it."""
+        try:
+            problem = self._file.check()
+        except sqlite3.Error:
+            problem = ""  # interrupted, or unreadable just now: writing will tell
+        with self._changed:
+            self._is_checking = False
+        if problem:
+            self._start_over(problem)
+
+    def _next(self, seconds: float) -> Batch | None:
+        """Wait for a batch, for the end, or for the time to tidy."""
+        with self._changed:
+            if seconds and not self._batch:
+                self._is_idle = True
+                self._changed.notify_all()
+            self._changed.wait_for(lambda: self._batch or self._is_stopping, seconds)
+            self._is_idle = False
+            return self._batch
+
+    def _write(self, batch: Batch) -> None:
+        """Write a batch, however long it takes; when stopping there is one more try."""
+        while True:
+            is_last_try = self._is_stopping
+            if self._has_written(batch):
+                return
+            if is_last_try:
+                self.dropped += len(batch.rows)
+                log.warning("journal.abandoned", rows=len(batch.rows))
+                return
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_stopping, RETRY_SECONDS)
+
+    def _has_written(self, batch: Batch) -> bool:
+        try:
+            unwritable = self._file.write(batch)
+        except (sqlite3.Error, OSError, ConfigError) as problem:
+            self._note_failure(problem)
+            if is_damage(problem):
+                self._start_over(str(problem))
+            return False
+        except Exception:  # our own fault: the thread lives on, and the log says what it was
+            log.exception("journal.broken", rows=len(batch.rows))
+            unwritable = len(batch.rows)
+        self.dropped += unwritable
+        self.written += len(batch.rows) - unwritable
+        self._note_success()
+        return True
+
+    def _tidy(self) -> bool:
+        """Make room, but not for long; True if there is more to do."""
+        deadline = time.monotonic() + self.settings.write_seconds / 2
+        try:
+            while not self._is_stopping and self._file.tidy(self.settings):
+                if time.monotonic() > deadline:
+                    return True
+        except (sqlite3.Error, OSError, ConfigError) as problem:
+            if not self._is_untidy:
+                log.warning("journal.untidied", path=str(self._file.path), problem=str(problem))
+            self._is_untidy = True
+            if is_damage(problem):
+                self._start_over(str(problem))
+        else:
+            self._is_untidy = False
+        return False
+
+    def _start_over(self, problem: str) -> None:
+        try:
+            self._file.move_aside(problem)
+        except OSError as trouble:
+            self._note_failure(trouble)
+
+    def _note_failure(self, problem: Exception) -> None:
+        if not self.is_failing:
+            log.error("journal.failed", path=str(self._file.path), problem=str(problem))
+        with self._changed:
+            self.is_failing = True
+            self.write_errors += 1
+            self._changed.notify_all()
+
+    def _note_success(self) -> None:
+        if self.is_failing:
+            self.is_failing = False
+            log.warning("journal.recovered", path=str(self._file.path), dropped=self.dropped)

@@ -1,0 +1,242 @@
+"""The methods of the operator: tokens, access, and what the activity log knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import structlog
+from msgspec import UNSET, UnsetType
+
+from busd.bus.access import Decision, Identity
+from busd.bus.address import check_address
+from busd.bus.journal import Journal
+from busd.bus.journal_query import Attempt, LogEntry, tail, trace
+from busd.bus.methods import Done, Nothing, methods
+from busd.bus.peer import RemotePeer
+from busd.errors import (
+    AccessRefused,
+    ConfigError,
+    InternalError,
+    InvalidParams,
+    MalformedAddress,
+)
+from busd.ops.running import RunningBus
+from busd.rpc.endpoint import Asker
+from busd.rpc.envelope import RequestId
+from busd.rpc.methods import DEFERRED, Methods
+
+log = structlog.get_logger("busd.ops")
+
+T = TypeVar("T")
+JOURNAL_FILE = "journal.db"
+_WRITE_SECONDS = 1.0
+
+
+class TokenName(msgspec.Struct):
+    name: str
+
+
+class NewToken(msgspec.Struct):
+    name: str
+    token: str
+
+    def __repr__(self) -> str:
+        return f"<NewToken {self.name!r}>"  # never the token
+
+
+class KnownToken(msgspec.Struct, rename="camel"):
+    name: str
+    created_at: str
+
+
+class KnownTokens(msgspec.Struct):
+    tokens: list[KnownToken]
+
+
+class ExplainParams(msgspec.Struct, rename="camel"):
+    """A question about a message; about oneself, or (admins) about any identity."""
+
+    to: str
+    sender: str = msgspec.field(name="from")
+    client_id: str | UnsetType = UNSET
+    uid: int | UnsetType = UNSET
+    unit: str | UnsetType = UNSET
+    token: str | UnsetType = UNSET
+    type: str | UnsetType = UNSET
+
+
+class TraceParams(msgspec.Struct, rename="camel"):
+    message_id: str
+
+
+class Traced(msgspec.Struct):
+    attempts: list[Attempt]
+
+
+class LogParams(msgspec.Struct, rename="camel"):
+    """Patterns for sender and destination; `since` in seconds since 1970."""
+
+    to: str | None = None
+    sender: str | None = msgspec.field(name="from", default=None)
+    since: float | None = None
+    after_id: int | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
+
+
+class Logged(msgspec.Struct):
+    entries: list[LogEntry]
+
+
+class Explained(msgspec.Struct):
+    allowed: bool
+    rule: str
+    reason: str
+
+
+def admin_methods(daemon: RunningBus) -> Methods[RemotePeer]:
+    """Give the methods of the bus with those of the operator added."""
+    table = methods.copy()
+
+    @table.register(
+        "bus.explain", ExplainParams, Explained, errors=(MalformedAddress, AccessRefused)
+    )
+    def explain(
+        peer: RemotePeer, params: ExplainParams, asker: Asker, request_id: RequestId, /
+    ) -> Explained:
+        """Say whether a message would be allowed, and which rule says so."""
+        decision = _decide(daemon, peer, params)
+        return Explained(decision.allowed, decision.rule, decision.reason)
+
+    @table.register("bus.newToken", TokenName, NewToken, errors=(AccessRefused, InvalidParams))
+    def new_token(
+        peer: RemotePeer, params: TokenName, asker: Asker, request_id: RequestId, /
+    ) -> NewToken:
+        """Make a token for peers on TCP and WebSocket; it is shown only now."""
+        _require_admin(peer)
+        with _saying_what_is_wrong():
+            token = daemon.tokens.new(params.name)
+            _take_tokens(daemon)
+        return NewToken(params.name, token)
+
+    @table.register("bus.listTokens", Nothing, KnownTokens, errors=(AccessRefused,))
+    def list_tokens(
+        peer: RemotePeer, params: Nothing, asker: Asker, request_id: RequestId, /
+    ) -> KnownTokens:
+        """Name the tokens there are."""
+        _require_admin(peer)
+        records = daemon.bus.authenticator.tokens.values()
+        return KnownTokens([KnownToken(record.name, record.created_at) for record in records])
+
+    @table.register("bus.revokeToken", TokenName, Done, errors=(AccessRefused, InvalidParams))
+    def revoke_token(
+        peer: RemotePeer, params: TokenName, asker: Asker, request_id: RequestId, /
+    ) -> object:
+        """Forget a token and close the connections that came with it."""
+        _require_admin(peer)
+        with _saying_what_is_wrong():
+            daemon.tokens.revoke(params.name)
+            asker.answer(request_id, Done())  # first: it may be our own connection that closes
+            _take_tokens(daemon)
+        return DEFERRED
+
+    @table.register("bus.trace", TraceParams, Traced, errors=(AccessRefused, InvalidParams))
+    def trace_message(
+        peer: RemotePeer, params: TraceParams, asker: Asker, request_id: RequestId, /
+    ) -> object:
+        """Tell the whole life of a message, by the activity log."""
+        journal = _readable_journal(daemon, peer)
+        query = partial(trace, journal.path, params.message_id)
+        daemon.offload.put(lambda: Traced(journal.read(query)), asker, request_id)
+        return DEFERRED
+
+    @table.register("bus.log", LogParams, Logged, errors=(AccessRefused, InvalidParams))
+    def read_log(
+        peer: RemotePeer, params: LogParams, asker: Asker, request_id: RequestId, /
+    ) -> object:
+        """Give the latest deliveries of the activity log, or those after one already seen."""
+        journal = _readable_journal(daemon, peer)
+        query = partial(
+            tail,
+            journal.path,
+            to=params.to,
+            sender=params.sender,
+            since=params.since,
+            after_id=params.after_id,
+            limit=params.limit,
+        )
+        daemon.offload.put(lambda: Logged(journal.read(query)), asker, request_id)
+        return DEFERRED
+
+    return table
+
+
+class ReadableJournal:
+    """The activity log, with everything in it that has happened until now."""
+
+    def __init__(self, daemon: RunningBus, journal: Journal) -> None:
+        self.path = Path(daemon.settings.state) / JOURNAL_FILE
+        self._store = journal.store
+        journal.pump(daemon.bus.open_since)
+
+    def read(self, query: Callable[[], list[T]]) -> list[T]:
+        """Run a query in this thread, after the writer has written what it was given."""
+        self._store.wait_until_written(_WRITE_SECONDS)
+        return query()
+
+
+def _readable_journal(daemon: RunningBus, peer: RemotePeer) -> ReadableJournal:
+    _require_admin(peer)
+    if daemon.bus.journal is None:
+        raise InvalidParams("this bus keeps no activity log; see journal.enabled", rule="journal")
+    return ReadableJournal(daemon, daemon.bus.journal)
+
+
+def _require_admin(peer: RemotePeer) -> None:
+    if not peer.rights.is_admin:
+        raise AccessRefused(f"{peer.name} is no admin here", rule="grant.admin")
+
+
+@contextmanager
+def _saying_what_is_wrong() -> Iterator[None]:
+    """Tell the admin who asks what is wrong with the files of this bus."""
+    try:
+        yield
+    except ConfigError as problem:
+        log.error("tokens.failed", reason=str(problem))
+        raise InternalError(str(problem), rule="state") from None
+
+
+def _take_tokens(daemon: RunningBus) -> None:
+    """Let new tokens in at once and revoked ones out at once."""
+    authenticator = daemon.bus.authenticator
+    authenticator.tokens = {record.name: record for record in daemon.tokens.load()}
+    daemon.bus.take_access(authenticator)
+
+
+def _decide(daemon: RunningBus, peer: RemotePeer, params: ExplainParams) -> Decision:
+    """Ask the same rules that a message meets, in the same order."""
+    check_address(params.sender)
+    check_address(params.to)
+    facts: dict[str, Any] = {
+        name: value
+        for name in ("uid", "unit", "token")
+        if (value := getattr(params, name)) is not UNSET
+    }
+    rights = peer.rights
+    if facts:
+        _require_admin(peer)
+        rights = daemon.bus.authenticator.rights_of(Identity(**facts))
+    client_id = peer.name if params.client_id is UNSET else params.client_id
+    for decision in (
+        rights.may_be(client_id),
+        rights.may_speak_as(client_id, params.sender),
+        rights.may_send_to(params.to),
+    ):
+        if not decision.allowed:
+            return decision
+    return decision

@@ -1,0 +1,218 @@
+"""Examine a set-up: every check gives findings, and each says how to mend what is wrong."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import anyio
+
+from busd import __version__
+from busd.client.client import Client
+from busd.errors import BusdError, ConfigError
+from busd.ops.config import Settings, load_settings
+from busd.ops.doctor_units import SPARE_FILES, examine_units, has_failed, held_sockets
+from busd.ops.finding import Finding, run_quietly
+from busd.ops.install import Layout
+from busd.wire.bus_address import DEFAULT_PORT, BusAddress, parse_bus_address
+from busd.wire.places import default_listen, find_bus, state_directory
+
+_PATIENCE_SECONDS = 5.0
+_MIB = 1024 * 1024
+_SCARCE_BYTES, _LOW_BYTES = 64 * _MIB, 512 * _MIB
+_FIRST_YEAR = 2025  # there was no busd before
+
+
+def examine(layout: Layout, config: Path | None, address: str | None) -> Iterator[Finding]:
+    """Check everything; what is found comes at once."""
+    yield Finding("busd", "ok", f"version {__version__}")
+    settings, places = Settings(), _places(layout, Settings())
+    path = config or layout.config
+    try:
+        yield from check_config(layout, path)
+        settings = load_settings(str(path) if path.exists() else None, {})
+        places = _places(layout, settings)
+    except ConfigError as problem:
+        yield Finding("configuration", "problem", str(problem), f"edit {path}")
+    except OSError as problem:
+        words = f"cannot read {path}: {problem.strerror}"
+        yield Finding("configuration", "problem", words, f"see to it that you may read {path}")
+    is_default = settings.state == str(state_directory())
+    yield from check_state(layout, layout.state if is_default else Path(settings.state))
+    yield from check_clock()
+    yield from check_file_limit(settings.wire.max_connections)
+    yield from examine_units(layout, settings.wire.max_connections)
+    if has_failed(layout) and address is None:
+        return  # to knock would start it again, and again in vain
+    for place in places:
+        yield from check_socket(layout, place)
+    yield from check_bus(layout, address)
+
+
+def _places(layout: Layout, settings: Settings) -> list[BusAddress]:
+    """Give the addresses the bus listens on; whoever asks may have other defaults than the bus."""
+    held = held_sockets(layout)
+    if settings.listen != default_listen():
+        opened = [parse_bus_address(text) for text in settings.listen]
+        return [*held, *(address for address in opened if address not in held)]
+    tcp = BusAddress("tcp", host="127.0.0.1", port=DEFAULT_PORT)
+    return held or [BusAddress("unix", str(layout.socket)), tcp]
+
+
+def check_config(layout: Layout, path: Path) -> Iterator[Finding]:
+    """Is there a file, is it right, and can nobody else change it?"""
+    if not path.exists():
+        yield Finding("configuration", "ok", f"no {path}: all settings have their defaults")
+        return
+    load_settings(str(path), {})
+    yield Finding("configuration", "ok", f"{path} is valid")
+    facts = path.stat()
+    if facts.st_uid not in (0, os.geteuid()):
+        words = f"{path} belongs to uid {facts.st_uid}, who may change it"
+        yield Finding("configuration", "problem", words, f"chown {os.geteuid()} {path}")
+    if facts.st_mode & 0o022:
+        words = f"{path} can be changed by others (mode {facts.st_mode & 0o777:04o})"
+        yield Finding("configuration", "problem", words, f"chmod go-w {path}")
+    if layout.flavour == "system" and not facts.st_mode & 0o004:
+        words = f"the service cannot read {path}: it runs as a user of its own"
+        yield Finding("configuration", "problem", words, f"chmod o+r {path}")
+
+
+def check_state(layout: Layout, folder: Path) -> Iterator[Finding]:
+    """Is the state directory ours alone, and is there room?"""
+    try:
+        facts = folder.stat()
+    except FileNotFoundError:
+        yield Finding("state directory", "ok", f"{folder} will be made when busd first starts")
+    except OSError as problem:
+        words = f"cannot look into {folder}: {problem.strerror}"
+        yield Finding("state directory", "problem", words, "run this as the user of the bus")
+        return
+    else:
+        yield from _check_owner(layout, folder, facts)
+    yield from _check_space(folder)
+
+
+def _check_owner(layout: Layout, folder: Path, facts: os.stat_result) -> Iterator[Finding]:
+    if not stat.S_ISDIR(facts.st_mode):
+        words = f"{folder} is not a folder"
+        yield Finding("state directory", "problem", words, f"mv {folder} {folder}.old")
+        return
+    if layout.flavour == "user" and facts.st_uid != os.geteuid():
+        words = f"{folder} belongs to uid {facts.st_uid}, not to you"
+        fix = f"chown -R {os.geteuid()} {folder}"
+        yield Finding("state directory", "problem", words, fix)
+    elif facts.st_mode & 0o077:
+        words = f"others may look into {folder} (mode {facts.st_mode & 0o777:04o})"
+        yield Finding("state directory", "warning", words, f"chmod 0700 {folder}")
+    else:
+        yield Finding("state directory", "ok", f"{folder} is private")
+
+
+def _check_space(folder: Path) -> Iterator[Finding]:
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    disk = os.statvfs(there)
+    free = disk.f_bavail * disk.f_frsize
+    words = f"{free // _MIB} MiB free at {there}"
+    if disk.f_flag & os.ST_RDONLY:
+        words, fix = f"{there} is read-only", "mount it writable, or choose another with --state"
+        yield Finding("free space", "problem", words, fix)
+    elif free < _SCARCE_BYTES:
+        yield Finding("free space", "problem", words, "make room: messages could not be kept")
+    elif free < _LOW_BYTES:
+        yield Finding("free space", "warning", words, "make room soon")
+    else:
+        yield Finding("free space", "ok", words)
+
+
+def check_clock() -> Iterator[Finding]:
+    """Is the time plausible? Message ids and the activity log are ordered by it."""
+    now = datetime.now(UTC)
+    installed = datetime.fromtimestamp(Path(__file__).stat().st_mtime, UTC)
+    words = f"it is {now:%Y-%m-%d %H:%M} UTC"
+    fix = "timedatectl set-ntp true"
+    if now.year < _FIRST_YEAR or (installed - now).days >= 1:
+        words = f"{words}, before this busd was installed ({installed:%Y-%m-%d})"
+        yield Finding("clock", "problem", words, fix)
+        return
+    said = run_quietly(["timedatectl", "show", "--property=NTPSynchronized", "--value"])
+    if said == "no":
+        yield Finding("clock", "warning", f"{words}; not synchronised with other hosts", fix)
+    else:
+        also = "synchronised" if said == "yes" else "whether it is synchronised is not known"
+        yield Finding("clock", "ok", f"{words}; {also}")
+
+
+def check_file_limit(max_connections: int) -> Iterator[Finding]:
+    """May this user have as many connections as the settings allow?"""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    words = f"{hard} open files allowed, {max_connections} connections configured"
+    if hard == resource.RLIM_INFINITY or hard >= max_connections + SPARE_FILES:
+        yield Finding("file limit", "ok", words)
+    else:
+        fix = f"raise LimitNOFILE= (ulimit -Hn), or set wire.max_connections = {hard // 2}"
+        yield Finding("file limit", "warning", words, fix)
+
+
+def check_socket(layout: Layout, address: BusAddress) -> Iterator[Finding]:
+    """Does somebody listen there, and can only those connect who should?"""
+    family = socket.AF_UNIX if address.scheme == "unix" else socket.AF_INET
+    if ":" in address.host:
+        family = socket.AF_INET6
+    with socket.socket(family) as sock:
+        sock.settimeout(_PATIENCE_SECONDS)
+        try:
+            sock.connect(address.path if family == socket.AF_UNIX else (address.host, address.port))
+        except OSError as problem:
+            words = f"nobody answers at {address}: {problem.strerror or problem}"
+            fix = f"{layout.systemctl} start busd.socket, or busd serve"
+            yield Finding("socket", "problem", words, fix)
+            return
+    yield Finding("socket", "ok", f"{address} is open")
+    if family == socket.AF_UNIX:
+        yield from _check_socket_mode(layout, Path(address.path))
+
+
+def _check_socket_mode(layout: Layout, path: Path) -> Iterator[Finding]:
+    file, folder = path.stat(), path.parent.stat()
+    if folder.st_mode & 0o022 and not folder.st_mode & stat.S_ISVTX:
+        words = f"others may put a socket of their own at {path}"
+        yield Finding("socket", "problem", words, f"chmod go-w {path.parent}")
+    if layout.flavour == "user" and file.st_uid != os.geteuid():
+        words = f"{path} belongs to uid {file.st_uid}: this is not your bus"
+        yield Finding("socket", "problem", words, f"find out who listens: ss -lxp src {path}")
+    elif layout.flavour == "user" and file.st_mode & 0o077:
+        words = f"others may connect to {path} (mode {file.st_mode & 0o777:04o})"
+        yield Finding("socket", "warning", words, f"chmod 0600 {path}")
+
+
+def check_bus(layout: Layout, given: str | None) -> Iterator[Finding]:
+    """Does a bus answer where clients look for it, and is it the same version as we are?"""
+    started = time.monotonic()
+    system = f"unix:{layout.socket}" if layout.flavour == "system" else None
+    try:
+        address = str(find_bus(given or system))
+        version = anyio.run(_ask_version, address)
+    except BusdError as problem:
+        yield Finding("bus", "problem", str(problem), "busd serve, or set $BUSD_ADDRESS")
+        return
+    millis = (time.monotonic() - started) * 1000
+    if version != __version__:
+        words = f"the bus at {address} is version {version}, this is {__version__}"
+        yield Finding("bus", "warning", words, f"{layout.systemctl} restart busd")
+    else:
+        words = f"the bus at {address} answers in {millis:.0f} ms, version {version}"
+        yield Finding("bus", "ok", words)
+
+
+async def _ask_version(address: str) -> str:
+    name = f"cli:{os.getpid()}"
+    async with Client(name, address=address, timeout_seconds=_PATIENCE_SECONDS) as bus:
+        described = await bus.call("rpc.discover")
+    return str(described["info"]["version"])

@@ -1,0 +1,139 @@
+"""Metrics and health: made from plain counts when asked for, so messages pay nothing for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from busd import __version__
+from busd.bus.tally import SECONDS
+from busd.ops.running import RunningBus
+from busd.wire.doorman import Page
+
+_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class BusCollector(Collector):
+    """Reads the counts of a running bus."""
+
+    def __init__(self, daemon: RunningBus) -> None:
+        self._daemon = daemon
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._counters()
+        yield from self._gauges()
+        yield from self._journal()
+        yield self._latency()
+
+    def _counters(self) -> Iterator[Metric]:
+        bus = self._daemon.bus
+        tally = bus.tally
+        waiting = sum(len(peer.calls) for peer in bus.peers)
+        handed_over = tally.handed_over(bus.last_call_id)
+        succeeded = handed_over - sum(tally.failed.values()) - waiting
+        yield CounterMetricFamily(
+            "busd_messages_accepted", "Messages taken from senders.", value=bus.last_call_id
+        )
+        yield CounterMetricFamily(
+            "busd_messages_unrouted", "Messages nobody was subscribed to.", value=tally.unrouted
+        )
+        acks = CounterMetricFamily(
+            "busd_acks_received", "Acks by outcome, one for each addressee.", labels=["outcome"]
+        )
+        acks.add_metric(["ok"], succeeded)
+        for outcome, count in sorted(tally.failed.items()):
+            acks.add_metric([outcome], count)
+        yield acks
+        refusals = CounterMetricFamily(
+            "busd_requests_refused", "Requests answered with an error, by rule.", labels=["rule"]
+        )
+        for rule, count in sorted(tally.refused.items()):
+            refusals.add_metric([rule], count)
+        yield refusals
+
+    def _gauges(self) -> Iterator[Metric]:
+        daemon = self._daemon
+        peers = daemon.bus.peers
+        connections = daemon.connections.open
+        gauges = {
+            "busd_peers": ("Peers that have initialized.", len(peers)),
+            "busd_connections": ("Open connections.", len(connections)),
+            "busd_messages_unanswered": (
+                "Messages handed over and not answered yet.",
+                sum(len(peer.calls) for peer in peers),
+            ),
+            "busd_peers_clogged": (
+                "Peers that do not read what waits for them.",
+                sum(connection.is_clogged for connection in connections),
+            ),
+            "busd_unread_bytes": (
+                "Bytes that wait for peers to read them.",
+                sum(connection.transport.get_write_buffer_size() for connection in connections),
+            ),
+            "busd_loop_lag_seconds": (
+                "How late the last round of the sweeper came.",
+                daemon.lag_seconds,
+            ),
+        }
+        for name, (about, value) in gauges.items():
+            yield GaugeMetricFamily(name, about, value=value)
+        info = GaugeMetricFamily("busd_info", "The version that runs.", labels=["version", "loop"])
+        info.add_metric([__version__, daemon.settings.loop], 1)
+        yield info
+
+    def _journal(self) -> Iterator[Metric]:
+        journal = self._daemon.bus.journal
+        if journal is None:
+            return
+        yield GaugeMetricFamily(
+            "busd_journal_rows_waiting",
+            "Rows of the activity log that are not written yet.",
+            value=journal.backlog_rows,
+        )
+        yield CounterMetricFamily(
+            "busd_journal_rows_dropped",
+            "Rows of the activity log that were given up.",
+            value=journal.dropped,
+        )
+
+    def _latency(self) -> Metric:
+        tally = self._daemon.bus.tally
+        total, buckets = 0, []
+        for edge, count in zip((*map(str, SECONDS), "+Inf"), tally.latencies, strict=True):
+            total += count
+            buckets.append((edge, total))
+        latency = HistogramMetricFamily(
+            "busd_delivery_seconds", "From hand-over to ack; one message in eight is timed."
+        )
+        latency.add_metric([], buckets, sum_value=tally.latency_sum)
+        return latency
+
+
+class Pages:
+    """The pages of the bus: answered by the router loop itself, or not at all."""
+
+    def __init__(self, daemon: RunningBus) -> None:
+        self._daemon = daemon
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(BusCollector(daemon))
+        self.by_path = {
+            "/metrics": self.metrics,
+            "/livez": lambda: Page(200, "ok\n"),
+            "/readyz": self.readiness,
+        }
+
+    def metrics(self) -> Page:
+        return Page(200, generate_latest(self._registry).decode(), _CONTENT_TYPE)
+
+    def readiness(self) -> Page:
+        if self._daemon.bus.is_stopping:
+            return Page(503, "stopping\n")
+        return Page(200, "ok\n")

@@ -1,0 +1,97 @@
+"""Tokens: made here, kept as hashes in the state directory; the owner's own lies beside them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from busd.bus.authenticator import OWNER_TOKEN, TokenRecord, hash_token
+from busd.errors import ConfigError, InvalidParams
+
+OWNER = OWNER_TOKEN
+_FILE, _OWN_FILE = "tokens.json", "token"
+
+
+class TokenStore:
+    """The tokens of one bus; the file is rewritten as a whole, and never half."""
+
+    def __init__(self, state: Path) -> None:
+        self._path = state / _FILE
+        self._own_path = state / _OWN_FILE
+
+    def load(self) -> list[TokenRecord]:
+        """Read the tokens; makes the owner's if there is none yet."""
+        return [self._load_own(), *self._read()]
+
+    def new(self, name: str) -> str:
+        """Make a token and give it: this is the only time that it is seen."""
+        records = self._read()
+        if name == OWNER or any(record.name == name for record in records):
+            raise InvalidParams(f"there is a token {name!r} already; revoke it first", name=name)
+        if not name or not name.isprintable() or len(name) > 64:
+            raise InvalidParams("a token's name has 1 to 64 printable characters", name=name[:64])
+        token = f"busd_{secrets.token_urlsafe(32)}"
+        self._write([*records, _record(name, token, datetime.now(UTC))])
+        return token
+
+    def revoke(self, name: str) -> None:
+        """Forget a token; the owner's is made anew with the next `load`."""
+        if name == OWNER:
+            self._own_path.unlink(missing_ok=True)
+            return
+        records = self._read()
+        if not any(record.name == name for record in records):
+            raise InvalidParams(f"there is no token {name!r}", name=name)
+        self._write([record for record in records if record.name != name])
+
+    def _load_own(self) -> TokenRecord:
+        try:
+            token = self._own_path.read_text().strip()
+        except FileNotFoundError:
+            token = f"busd_{secrets.token_urlsafe(32)}"
+            _write_private(self._own_path, token.encode() + b"\n")
+        except OSError as problem:
+            raise ConfigError(f"cannot read {self._own_path}: {problem.strerror}") from None
+        except UnicodeDecodeError:
+            token = ""
+        if len(token) < 32:
+            raise ConfigError(f"{self._own_path} holds no token; remove it to get a new one")
+        made_at = datetime.fromtimestamp(self._own_path.stat().st_mtime, UTC)
+        return _record(OWNER, token, made_at)
+
+    def _read(self) -> list[TokenRecord]:
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=list[TokenRecord])
+        except FileNotFoundError:
+            return []
+        except OSError as problem:
+            raise ConfigError(f"cannot read {self._path}: {problem.strerror}") from None
+        except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+            raise ConfigError(f"{self._path}: {problem}") from None
+
+    def _write(self, records: list[TokenRecord]) -> None:
+        _write_private(self._path, msgspec.json.format(msgspec.json.encode(records)))
+
+
+def _record(name: str, token: str, made_at: datetime) -> TokenRecord:
+    created_at = made_at.isoformat(timespec="seconds").replace("+00:00", "Z")
+    return TokenRecord(name, hash_token(token), created_at)
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    """Replace a file by one that nobody else could ever read, all of it or nothing."""
+    beside = path.with_suffix(".new")
+    try:
+        beside.unlink(missing_ok=True)
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError as problem:
+        raise ConfigError(f"cannot write {path}: {problem.strerror}") from None

@@ -1,0 +1,74 @@
+"""Who is at the other end of a Unix socket, by the kernel's word."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from busd.wire.connection import Connection
+
+_UCRED = struct.Struct("3i")
+_UNIT = re.compile(r"[^/]+\.(?:service|scope)(?=/|$)")
+
+
+class Credentials(msgspec.Struct, frozen=True):
+    """What the wire knows of a peer before it has said a word."""
+
+    uid: int | None = None  # None: not a Unix socket, the kernel does not know
+    pid: int | None = None
+    unit: str = ""  # the systemd unit the process belongs to
+    certificate: str = ""  # the common name of its verified TLS certificate
+    token: str = ""  # what it brought in the Authorization header; never logged
+
+    def __repr__(self) -> str:
+        return f"<Credentials uid={self.uid} pid={self.pid} unit={self.unit!r}>"
+
+
+def with_certificate(connection: Connection) -> Credentials:
+    """Give all that is known of a peer: also the name in its certificate, which came later."""
+    known = connection.credentials
+    certificate = getattr(connection.transport, "peer_certificate", None)
+    if certificate is None:
+        return known
+    return msgspec.structs.replace(known, certificate=certificate.common_name)
+
+
+def read_credentials(sock: socket.socket) -> Credentials:
+    """Ask the kernel who connected; on other sockets it cannot say."""
+    if sock.family != socket.AF_UNIX:
+        return Credentials()
+    raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+    pid, uid, _ = _UCRED.unpack(raw)
+    return Credentials(uid=uid, pid=pid, unit=unit_of(pid))
+
+
+def unit_of(pid: int) -> str:
+    """Give the systemd unit of a process, or "" if it has none or is gone already."""
+    try:
+        groups = Path(f"/proc/{pid}/cgroup").read_text()
+    except OSError:
+        return ""
+    return parse_unit(groups, os.geteuid())
+
+
+def parse_unit(groups: str, own_uid: int) -> str:
+    """Give the unit that /proc/PID/cgroup tells of.
+
+    It is the outermost one: what is inside it was named by the unit itself. So everything that
+    another user's manager runs is `user@UID.service`, as anybody can call a unit of his own as he
+    likes; the units of the manager of our own user have their own names.
+    """
+    for line in groups.splitlines():
+        units = _UNIT.findall(line.split(":", 2)[-1])
+        if len(units) > 1 and units[0] == f"user@{own_uid}.service":
+            return str(units[1])
+        if units:
+            return str(units[0])
+    return ""

@@ -1,0 +1,78 @@
+"""The doorman: looks at HTTP requests; some become a WebSocket, some get a page, some neither."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from urllib.parse import urlsplit
+
+import msgspec
+from websockets.http11 import Request
+
+_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+
+
+class Page(msgspec.Struct, frozen=True):
+    """An answer to an HTTP request that does not become a WebSocket."""
+
+    status: int
+    text: str
+    content_type: str = "text/plain; charset=utf-8"
+
+
+class Doorman:
+    """Admits WebSockets at `/` and serves the pages of this bus.
+
+    A browser names the page's site in `Origin`. It must be this very bus, reached by a loopback
+    name (a foreign domain may be made to point at us: DNS rebinding), or be listed.
+    """
+
+    def __init__(
+        self,
+        allowed_origins: tuple[str, ...] = (),
+        pages: Mapping[str, Callable[[], Page]] | None = None,
+    ) -> None:
+        self.allowed_origins = allowed_origins
+        self.pages = pages or {}
+
+    def look_at(self, request: Request) -> Page | None:
+        """Give the answer to a request; None: let it become a WebSocket."""
+        path = urlsplit(request.path).path
+        origins = request.headers.get_all("Origin")
+        if origins and not self._may_come_from(origins, request.headers.get_all("Host")):
+            return Page(403, f"Origin {origins[0]!r} may not use this bus; see allowed_origins.\n")
+        if path in self.pages:
+            return self.pages[path]()
+        if path != "/":
+            return Page(404, f"There is nothing at {path}; the bus is at /.\n")
+        return None
+
+    def _may_come_from(self, origins: list[str], hosts: list[str]) -> bool:
+        if len(origins) != 1:
+            return False
+        if origins[0] in self.allowed_origins:
+            return True
+        return len(hosts) == 1 and _is_same_site(origins[0], hosts[0])
+
+
+def _is_same_site(origin: str, host: str) -> bool:
+    try:
+        page, bus = urlsplit(origin), urlsplit(f"//{host}")
+        names_match = page.hostname == bus.hostname and page.port == bus.port
+    except ValueError:  # a port that is no number
+        return False
+    return names_match and page.hostname in _LOOPBACK_NAMES
+
+
+def token_of(request: Request) -> str:
+    """Give the token of an Authorization header: Bearer, or the password of Basic."""
+    kind, _, value = request.headers.get("Authorization", "").partition(" ")
+    if kind.lower() == "bearer":
+        return value.strip()
+    if kind.lower() == "basic":
+        try:
+            return base64.b64decode(value, validate=True).decode().partition(":")[2]
+        except (binascii.Error, UnicodeDecodeError):
+            return ""
+    return ""

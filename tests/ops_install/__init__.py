@@ -1,0 +1,1 @@
+"""busd as something to install, and to examine."""

@@ -1,0 +1,47 @@
+"""The busd.toml that is installed: complete, commented, and harmless."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from busd.bus.access import Grant
+from busd.ops.config import Settings, load_settings, setting_names
+from busd.ops.default_config import ABOUT, encode_default_config
+from tests.test_readme import rows_of
+
+TEXT = encode_default_config({}, "systemctl reload busd")
+LINES = TEXT.splitlines()
+
+
+def test_every_line_is_commented_out() -> None:
+    assert [line for line in LINES if line and not line.startswith("#")] == []
+    assert tomllib.loads(TEXT) == {}
+
+
+def test_every_setting_is_there_with_a_line_about_it() -> None:
+    shown = {line[1:].split(" = ")[0]: LINES[number - 1] for number, line in enumerate(LINES)}
+    for name in setting_names():
+        if name.startswith("grant."):
+            assert shown.get(name.removeprefix("grant.")) == f"# {ABOUT[name]}"
+            continue  # a member of a table
+        if any(other.startswith(f"{name}.") for other in setting_names()):
+            continue  # a group
+        assert shown.get(name, "").startswith("# "), name
+
+
+def test_without_the_marks_it_says_what_is_the_default(tmp_path: Path) -> None:
+    keys = [line[1:] for line in LINES if line.startswith("#") and not line.startswith("# ")]
+    values = [line for line in keys if not line.endswith("# not set")]
+    config = tmp_path / "busd.toml"
+    at = values.index("[[grant]]")
+    config.write_text("\n".join(values[:at]))
+    assert load_settings(str(config), {}) == Settings()
+    # A grant is for somebody: that much the operator must add.
+    config.write_text("\n".join([*values, "uid = 1000"]))
+    assert load_settings(str(config), {}).grant == [Grant(name="1", uid=1000)]
+
+
+def test_its_words_are_those_of_the_readme() -> None:
+    told = {name.strip("`"): words for name, _, words in rows_of("Settings")}
+    assert {name: told.get(name) for name in ABOUT} == ABOUT

@@ -1,0 +1,1 @@
+"""busd as a service, under a real systemd."""
