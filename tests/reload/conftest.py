@@ -39,7 +39,7 @@ class Reloading:
             if any(line["event"] in _EVENTS for line in said):
                 self.ping()
                 return [line for line in self.log()[seen:] if line["event"].startswith("settings")]
-            time.sleep(0.01)
+            self.ping()  # it reads a signal between two answers
         raise AssertionError(f"nothing was reloaded: {self.daemon.log()}")
 
     def ping(self) -> None:
