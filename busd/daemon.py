@@ -97,6 +97,7 @@ class Daemon:
         authenticator = self._make_authenticator(settings)
         self.bus = Bus(admin_methods(self), settings.delivery, authenticator)
         self.bus.journal = journal
+        self.bus.is_verbose = settings.log_level == "debug"
         self.doorman = Doorman(tuple(settings.allowed_origins), Pages(self).by_path)
         self.connections = Connections(settings.wire, self.doorman, self.bus.make_session)
         self.certificates = Certificates(settings.tls) if settings.tls.certificate else None

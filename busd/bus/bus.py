@@ -48,6 +48,7 @@ class Bus:
         self._remembered = self.routes.remembered
         self.peers: dict[RemotePeer, None] = {}  # in the order they joined
         self.is_stopping = False
+        self.is_verbose = False  # asked here and not of the log: 0.02 µs instead of 0.1
         self.tally = Tally()
         self.journal: Journal | None = None
         self.wall_offset = 0.0  # added to our clock it gives the time of day; kept by the daemon
@@ -113,6 +114,18 @@ class Bus:
         for peer in peers:
             peer.hand_over(message, frame, delivery)
         message.payload = NOTHING  # a large frame must not stay in memory until the last ack
+        if self.is_verbose:
+            self.log_message(message, [peer.name for peer in peers])
+
+    def log_message(self, message: Message, peers: list[str]) -> None:
+        """Say at level debug where a message went; never what is in it."""
+        log.debug(
+            "message.handed_over",
+            message=message.message_id,
+            sender=message.sender,
+            to=message.to,
+            peers=peers,
+        )
 
     def _deliver_to_nobody(
         self,
@@ -124,6 +137,8 @@ class Bus:
     ) -> None:
         """Say, and note, that nobody was there."""
         self.tally.unrouted += 1
+        if self.is_verbose:
+            self.log_message(message, [])
         message_id = str(message.message_id)
         if self.journal is not None:
             now = self.clock() + self.wall_offset
