@@ -71,8 +71,11 @@ def config_files(path: str | None) -> list[Path]:
     """Give the files that are read, in order: the one said or the default one, and its conf.d."""
     said = path or os.environ.get("BUSD_CONFIG")
     main = Path(said) if said else default_config_file()
-    extra = sorted((main.parent / "conf.d").glob("*.toml"))
-    return [main, *extra] if said or main.exists() else extra
+    try:
+        extra = sorted((main.parent / "conf.d").glob("*.toml"))
+        return [main, *extra] if said or main.exists() else extra
+    except OSError as problem:
+        raise ConfigError(f"cannot look for {main}: {problem.strerror}") from None
 
 
 def default_config_file() -> Path:
