@@ -42,7 +42,7 @@ def compile_glob(pattern: str) -> re.Pattern[str]:
         return re.compile(first, re.S)
     *between, last = others
     # What stands between two stars is looked for once, from the left, and stays where it is found
-    # (an atomic group): to try all places would take hours for a few stars.
+    # (an atomic group): to try all places took 8 s for five stars.
     found = "".join(f"(?>.*?{part})" for part in between)
     return re.compile(f"{first}{found}.*{last}", re.S)
 
