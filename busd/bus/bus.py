@@ -88,8 +88,8 @@ class Bus:
             raise Busy("the bus is stopping", retrySeconds=1)
         self.last_call_id = call_id  # only now: it counts what was accepted, too
         kept: Raw | str = ""
-        if self.journal is not None:
-            is_short = len(frame) < self.journal.whole_below
+        if self.journal is not None and self.journal.keeps_payloads:
+            is_short = len(frame) < self.journal.settings.head_bytes
             kept = message.payload if is_short else self.journal.keep(message.payload)
         delivery: Delivery
         if len(peers) == 1:

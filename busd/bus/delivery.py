@@ -80,7 +80,22 @@ class Delivery(msgspec.Struct, eq=False):
 
     def _log(self, bus: Bus, journal: Journal, name: str, ack: Ack) -> None:
         message = self.message
-        began, ended = self.started + bus.wall_offset, bus.clock() + bus.wall_offset
+        offset = bus.wall_offset
+        began, ended = self.started + offset, bus.clock() + offset
+        if ack.success and not self.kept and self.request_id is not UNSET:
+            journal.add_plain(
+                (
+                    self.call_id,
+                    message.message_id,  # type: ignore[arg-type]  # both are set by now
+                    self.request_id,
+                    message.sender,
+                    message.to,
+                    name,
+                    began,
+                    ended,
+                )
+            )
+            return
         journal.add(
             (
                 self.call_id,

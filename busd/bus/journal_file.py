@@ -17,14 +17,16 @@ from pathlib import Path
 
 import structlog
 
-from busd.bus.journal import Batch, JournalSettings, Row
+from busd.bus.journal import Batch, JournalSettings, Row, plain_keys
 from busd.bus.journal_schema import (
     APPLICATION_ID,
     SCHEMA,
     SCHEMA_VERSION,
     TRY_TO_BIND,
     append_values,
+    insert_plain,
     insert_rows,
+    plain_as_rows,
 )
 from busd.errors import ConfigError
 
@@ -166,18 +168,21 @@ class JournalFile:
     def write(self, batch: Batch) -> int:
         """Write a batch in one transaction; gives how many of its rows cannot be written at all."""
         try:
-            self._write(batch.rows, batch.open_rows, batch.lost)
+            self._write(batch)
         except _UNBINDABLE:
-            rows, open_rows = self._bindable(batch.rows), self._bindable(batch.open_rows)
-            self._write(rows, open_rows, batch.lost)
-            return len(batch.rows) - len(rows)
+            rows = self._bindable(plain_as_rows(batch.plain) + batch.rows)
+            self._write(Batch([], rows, self._bindable(batch.open_rows), batch.lost))
+            return batch.ended - len(rows)
         return 0
 
-    def _write(self, rows: list[Row], open_rows: list[Row], lost: list[tuple[int, str]]) -> None:
+    def _write(self, batch: Batch) -> None:
         db = self.open()
+        rows, open_rows = batch.rows, batch.open_rows
         first_id = max(self._last_id + 1, int(self._clock() * 1e6))
         ended = self._take((row[0], row[5]) for row in rows if row[0] <= self._last_open_call)
-        forgotten = self._take(lost)
+        if self._open and batch.plain:
+            ended += self._take(plain_keys(batch.plain))
+        forgotten = self._take(batch.lost)
         try:
             db.execute("BEGIN IMMEDIATE")
             if ended:
@@ -186,6 +191,7 @@ class JournalFile:
                 db.execute(_FORGET, (str([number for _, number in forgotten]),))
             next_id = insert_rows(db, open_rows, first_id)
             next_id = insert_rows(db, rows, next_id)
+            next_id = insert_plain(db, batch.plain, next_id)
             db.execute("COMMIT")
         except BaseException:
             self._put_back(ended + forgotten)

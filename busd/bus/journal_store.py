@@ -68,7 +68,7 @@ class JournalStore:
     @property
     def backlog_rows(self) -> int:
         batch = self._batch
-        return len(batch.rows) if batch else 0
+        return batch.ended if batch else 0
 
     def write(self, batch: Batch) -> None:
         """Take a batch; only when not busy."""
@@ -147,8 +147,8 @@ class JournalStore:
             if self._has_written(batch):
                 return
             if is_last_try:
-                self.dropped += len(batch.rows)
-                log.warning("journal.abandoned", rows=len(batch.rows))
+                self.dropped += batch.ended
+                log.warning("journal.abandoned", rows=batch.ended)
                 return
             with self._changed:
                 self._changed.wait_for(lambda: self._is_stopping, RETRY_SECONDS)
@@ -162,10 +162,10 @@ class JournalStore:
                 self._start_over(str(problem))
             return False
         except Exception:  # our own fault: the thread lives on, and the log says what it was
-            log.exception("journal.broken", rows=len(batch.rows))
-            unwritable = len(batch.rows)
+            log.exception("journal.broken", rows=batch.ended)
+            unwritable = batch.ended
         self.dropped += unwritable
-        self.written += len(batch.rows) - unwritable
+        self.written += batch.ended - unwritable
         self._note_success()
         return True
 

@@ -214,7 +214,7 @@ def test_all_of_a_payload_is_kept_if_wanted(tmp_path: Path) -> None:
 def test_nothing_of_a_payload_is_kept_if_not_wanted(tmp_path: Path) -> None:
     log = Log(tmp_path, JournalSettings(payload="off"))
     assert payload_of(log, b'{"x":"y"}') is None
-    assert log.journal.whole_below == 0
+    assert not log.journal.keeps_payloads
     log.journal.close(PATIENCE_SECONDS)
 
 
