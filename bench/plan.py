@@ -61,6 +61,7 @@ class Row(msgspec.Struct, frozen=True):
 RELAY = ("relay", "bus", "unix")
 BUSD = ("busd uvloop", "bus", "unix")
 LOGGED = ("busd uvloop+log", "bus", "unix")
+UNCOUNTED = ("busd uvloop-metrics", "bus", "unix")
 BUSD_WS = ("busd uvloop", "bus", "ws")
 TRIO = ("busd trio", "bus", "unix")
 NATS = ("nats-server", "nats", "nats")
@@ -79,6 +80,7 @@ EVERY = (
         for transport in ("unix", "tcp", "ws")
     ),
     LOGGED,
+    UNCOUNTED,
     NATS,
     SDK,
     # nats-py has only TCP to go by: this row is the like-for-like one.

@@ -19,6 +19,7 @@ COLOURS = {
     "relay": "#8a8f98",
     "busd uvloop": "#1f6feb",
     "busd uvloop+log": "#0a3069",
+    "busd uvloop-metrics": "#54aeff",
     "busd asyncio": "#5aa2f5",
     "busd trio": "#2da44e",
     "nats-server": "#d9822b",

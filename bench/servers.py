@@ -23,6 +23,7 @@ KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(64 << 20), "MALLOC_MMAP_THRESHOLD_"
 
 
 LOGGED = "+log"  # behind a loop's name: with the defaults of a user
+UNCOUNTED = "-metrics"  # without counting and timing
 
 
 class ServerError(Exception):
@@ -132,9 +133,10 @@ def make_command(name: str, scratch: Path) -> list[str]:
     if name == "nats-server":
         ports = ["--ports_file_dir", str(scratch)]
         return [find_nats_server(), "-a", "127.0.0.1", "-p", "-1", *ports]
-    command = [sys.executable, "-m", "busd", "serve", "--json", "--log-level", "warning"]
+    module = "bench.uncounted" if name.endswith(UNCOUNTED) else "busd"
+    command = [sys.executable, "-m", module, "serve", "--json", "--log-level", "warning"]
     command += ["--listen", f"unix:{socket}", "--listen", "tcp://127.0.0.1:0"]
-    loop = name.removeprefix("busd ").removesuffix(LOGGED)
+    loop = name.removeprefix("busd ").removesuffix(LOGGED).removesuffix(UNCOUNTED)
     return [*command, "--loop", loop, "--state", f"{scratch}/state"]
 
 

@@ -196,7 +196,7 @@ class Daemon:
         """Hand what was logged to the writer, again and again."""
         while True:
             # Corrected each time: the clock of the day may be set while the bus runs.
-            self.bus.wall_offset = time.time() - self.bus.clock()
+            self.bus.wall_offset = journal.wall_offset = time.time() - self.bus.clock()
             await anyio.sleep(journal.settings.write_seconds)
             journal.pump(self.bus.open_since)
 

@@ -80,8 +80,6 @@ class Delivery(msgspec.Struct, eq=False):
 
     def _log(self, bus: Bus, journal: Journal, name: str, ack: Ack) -> None:
         message = self.message
-        offset = bus.wall_offset
-        began, ended = self.started + offset, bus.clock() + offset
         if ack.success and not self.kept and self.request_id is not UNSET:
             journal.add_plain(
                 (
@@ -91,11 +89,12 @@ class Delivery(msgspec.Struct, eq=False):
                     message.sender,
                     message.to,
                     name,
-                    began,
-                    ended,
+                    self.started,
+                    bus.clock(),
                 )
             )
             return
+        began, ended = self.started + bus.wall_offset, bus.clock() + bus.wall_offset
         journal.add(
             (
                 self.call_id,

@@ -170,8 +170,8 @@ class JournalFile:
         try:
             self._write(batch)
         except _UNBINDABLE:
-            rows = self._bindable(plain_as_rows(batch.plain) + batch.rows)
-            self._write(Batch([], rows, self._bindable(batch.open_rows), batch.lost))
+            rows = self._bindable(plain_as_rows(batch) + batch.rows)
+            self._write(Batch([], 0.0, rows, self._bindable(batch.open_rows), batch.lost))
             return batch.ended - len(rows)
         return 0
 
@@ -191,7 +191,7 @@ class JournalFile:
                 db.execute(_FORGET, (str([number for _, number in forgotten]),))
             next_id = insert_rows(db, open_rows, first_id)
             next_id = insert_rows(db, rows, next_id)
-            next_id = insert_plain(db, batch.plain, next_id)
+            next_id = insert_plain(db, batch, next_id)
             db.execute("COMMIT")
         except BaseException:
             self._put_back(ended + forgotten)

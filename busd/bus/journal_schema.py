@@ -9,7 +9,7 @@ import sqlite3
 
 from msgspec import UNSET
 
-from busd.bus.journal import MAX_ERROR_CHARACTERS, PLAIN_WIDTH, Row
+from busd.bus.journal import MAX_ERROR_CHARACTERS, PLAIN_WIDTH, Batch, Row
 
 SCHEMA_VERSION = 1
 APPLICATION_ID = 0x62757364  # "busd": tells our file from somebody else's
@@ -90,17 +90,20 @@ _ANY_ROW = """
 # first value, the call, is bound and not used: to leave it out would mean to copy the list.
 _PLAIN_ROW = """
 (?1 + {i}, ?{1}, ?{2}, ?{3}, ?{4}, CASE ?{5} WHEN ?{4} THEN '' ELSE ?{5} END, 1,
-    CAST(?{6} * 1e6 + 0.5 AS INTEGER), 0, CAST((?{7} - ?{6}) * 1e6 + 0.5 AS INTEGER),
+    CAST((?{6} + ?2) * 1e6 + 0.5 AS INTEGER), 0, CAST((?{7} - ?{6}) * 1e6 + 0.5 AS INTEGER),
     CAST((?{7} - ?{6}) * 1e6 + 0.5 AS INTEGER), 'ok', '', '')
 """
 _ANY_WIDTH = 13
 
 
 def _inserts(row: str, width: int) -> dict[int, str]:
-    """Give the statements that insert 128, 16 and 1 rows; the first parameter is the first id."""
+    """Give the statements that insert 128, 16 and 1 rows.
+
+    The first parameter is the first id, the second what is to be added to times.
+    """
 
     def numbered(i: int) -> str:
-        return row.format(*range(2 + i * width, 2 + i * width + width), i=i)
+        return row.format(*range(3 + i * width, 3 + i * width + width), i=i)
 
     return {n: "INSERT INTO delivery VALUES" + ",".join(map(numbered, range(n))) for n in _COUNTS}
 
@@ -116,18 +119,27 @@ def insert_rows(db: sqlite3.Connection, rows: list[Row], first_id: int) -> int:
     values: list[object] = []
     for row in rows:
         append_values(values, row)
-    return _execute(db, _INSERT_ANY, _ANY_WIDTH, values, first_id)
+    return _execute(db, _INSERT_ANY, _ANY_WIDTH, values, first_id, 0.0)
 
 
-def insert_plain(db: sqlite3.Connection, plain: list[object], first_id: int) -> int:
-    """Insert deliveries that went as most do."""
-    return _execute(db, _INSERT_PLAIN, PLAIN_WIDTH, plain, first_id)
+def insert_plain(db: sqlite3.Connection, batch: Batch, first_id: int) -> int:
+    """Insert the deliveries of a batch that went as most do."""
+    return _execute(db, _INSERT_PLAIN, PLAIN_WIDTH, batch.plain, first_id, batch.wall_offset)
 
 
-def plain_as_rows(plain: list[object]) -> list[Row]:
-    """Give the rows that a flat list stands for."""
+def plain_as_rows(batch: Batch) -> list[Row]:
+    """Give the rows that the flat list of a batch stands for."""
+    plain, offset = batch.plain, batch.wall_offset
     return [
-        (*plain[at : at + 6], 1, *[plain[at + 6]] * 2, *[plain[at + 7]] * 2, "ok", "", "")  # type: ignore[misc]  # a Plain each
+        (
+            *plain[at : at + 6],
+            1,
+            *[plain[at + 6] + offset] * 2,
+            *[plain[at + 7] + offset] * 2,
+            "ok",
+            "",
+            "",
+        )  # type: ignore[misc]  # a Plain each
         for at in range(0, len(plain), PLAIN_WIDTH)
     ]
 
@@ -142,13 +154,18 @@ def append_values(values: list[object], row: Row) -> None:
 
 
 def _execute(
-    db: sqlite3.Connection, inserts: dict[int, str], width: int, values: list[object], next_id: int
+    db: sqlite3.Connection,
+    inserts: dict[int, str],
+    width: int,
+    values: list[object],
+    next_id: int,
+    offset: float,
 ) -> int:
     start = 0
     for count, statement in inserts.items():
         size = count * width
         while len(values) - start >= size:
-            db.execute(statement, [next_id, *values[start : start + size]])
+            db.execute(statement, [next_id, offset, *values[start : start + size]])
             next_id += count
             start += size
     return next_id

@@ -3,7 +3,7 @@
 The seam to the transport is asyncio's own pair: a transport calls `data_received`, `eof_received`,
 `pause_writing`, `resume_writing` and `connection_lost`; the connection calls `write`, `write_eof`,
 `abort`, `pause_reading`, `resume_reading`. On asyncio and uvloop their transports fit as they are,
-on trio `SocketTransport` does (`driver.py`), in tests an in-memory one.
+on trio `SocketTransport` does (`trio_transport.py`), in tests an in-memory one.
 
 Nothing here waits. Frames to send are put on a list, the connection on the list of touched ones,
 and whoever fed the chunk flushes each touched connection once.

@@ -68,7 +68,7 @@ def no_route(call: int, message_id: str = "") -> Row:
 
 
 def batch(rows: Iterable[Row] = (), open_rows: Iterable[Row] = ()) -> Batch:
-    return Batch([], list(rows), list(open_rows), [])
+    return Batch([], 0.0, list(rows), list(open_rows), [])
 
 
 def nothing_open(call: int) -> Iterable[Row]:

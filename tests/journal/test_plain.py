@@ -32,8 +32,9 @@ def flat(*deliveries: Plain) -> list[object]:
 def test_a_plain_delivery_reads_like_any_other(tmp_path: Path) -> None:
     deliveries = [plain(1), plain(2, rpc_id="x"), plain(3, peer="another")]
     files = JournalFile(tmp_path / "flat.db"), JournalFile(tmp_path / "rows.db")
-    files[0].write(Batch(flat(*deliveries), [], [], []))
-    files[1].write(Batch([], plain_as_rows(flat(*deliveries)), [], []))
+    written = Batch(flat(*deliveries), 60.0, [], [], [])
+    files[0].write(written)
+    files[1].write(Batch([], 0.0, plain_as_rows(written), [], []))
     for file in files:
         file.close()
     events = f"{EVENTS} FROM activity_log ORDER BY message_id, ts, event"
@@ -44,8 +45,8 @@ def test_a_plain_delivery_reads_like_any_other(tmp_path: Path) -> None:
 
 def test_a_plain_delivery_takes_the_place_of_its_row_in_flight(tmp_path: Path) -> None:
     file = JournalFile(tmp_path / "journal.db")
-    file.write(Batch([], [], [in_flight(1), in_flight(2)], []))
-    file.write(Batch(flat(plain(1)), [], [], []))
+    file.write(Batch([], 0.0, [], [in_flight(1), in_flight(2)], []))
+    file.write(Batch(flat(plain(1)), 0.0, [], [], []))
     file.close()
     found = select(tmp_path / "journal.db", "SELECT message_id, status FROM delivery ORDER BY id")
     assert found == [("m2", "in flight"), ("m1", "ok")]
@@ -56,7 +57,7 @@ def test_a_plain_delivery_that_cannot_be_written_does_not_hold_up_the_others(
 ) -> None:
     file = JournalFile(tmp_path / "journal.db")
     odd = flat(plain(1), plain(2, "\ud800"), plain(3, rpc_id=2**64))
-    assert file.write(Batch(odd, [ended(4)], [], [])) == 1
+    assert file.write(Batch(odd, 0.0, [ended(4)], [], [])) == 1
     file.close()
     found = select(tmp_path / "journal.db", "SELECT message_id, rpc_id FROM delivery ORDER BY id")
     assert found == [("m1", "1"), ("m3", str(2**64)), ("m4", "1")]
