@@ -6,6 +6,7 @@ Anybody may read the view `activity_log`; the table `delivery` is ours.
 from __future__ import annotations
 
 import sqlite3
+from typing import Any
 
 from msgspec import UNSET
 
@@ -129,19 +130,13 @@ def insert_plain(db: sqlite3.Connection, batch: Batch, first_id: int) -> int:
 
 def plain_as_rows(batch: Batch) -> list[Row]:
     """Give the rows that the flat list of a batch stands for."""
-    plain, offset = batch.plain, batch.wall_offset
-    return [
-        (
-            *plain[at : at + 6],
-            1,
-            *[plain[at + 6] + offset] * 2,
-            *[plain[at + 7] + offset] * 2,
-            "ok",
-            "",
-            "",
-        )  # type: ignore[misc]  # a Plain each
-        for at in range(0, len(plain), PLAIN_WIDTH)
-    ]
+    plain: list[Any] = batch.plain  # a Plain's values each
+    rows: list[Row] = []
+    for at in range(0, len(plain), PLAIN_WIDTH):
+        *names, started, ended = plain[at : at + PLAIN_WIDTH]
+        began, finished = started + batch.wall_offset, ended + batch.wall_offset
+        rows.append((*names, 1, began, began, finished, finished, "ok", "", ""))  # type: ignore[arg-type]
+    return rows
 
 
 def append_values(values: list[object], row: Row) -> None:
