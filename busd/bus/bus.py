@@ -94,6 +94,7 @@ class Bus:
         delivery: Delivery
         if len(peers) == 1:
             delivery = Delivery(call_id, message, asker, request_id, self.clock(), kept)
+            peers[0].hand_over(message, frame, delivery)
         elif peers:
             self.tally.extra_copies += len(peers) - 1
             delivery = FanOut(
@@ -108,11 +109,11 @@ class Bus:
                 self._held,
                 self.limits,
             )
+            for peer in peers:
+                peer.hand_over(message, frame, delivery)
         else:
             self._deliver_to_nobody(message, call_id, kept, asker, request_id)
             return
-        for peer in peers:
-            peer.hand_over(message, frame, delivery)
         message.payload = NOTHING  # a large frame must not stay in memory until the last ack
         if self.is_verbose:
             self.log_message(message, [peer.name for peer in peers])

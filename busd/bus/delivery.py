@@ -41,10 +41,12 @@ class HeldBytes:
         self.count = 0
 
 
-class Delivery(msgspec.Struct, eq=False):
+class Delivery(msgspec.Struct, eq=False, gc=False):
     """The ack of one message's one addressee, passed on as soon as it is in.
 
-    A struct, because it is made for every message: 0.1 µs where a class takes 0.3.
+    A struct, because it is made for every message: 0.1 µs where a class takes 0.3; and one that
+    the garbage collector does not look at (0.07 µs): whoever leaves lets go of its calls, so no
+    cycle is left behind.
     """
 
     call_id: int
@@ -126,7 +128,7 @@ class Delivery(msgspec.Struct, eq=False):
         self.settle(peer, ack)
 
 
-class FanOut(Delivery, eq=False):
+class FanOut(Delivery, eq=False, gc=False):
     """A delivery to several peers: gathers their acks within a budget of bytes."""
 
     missing: int

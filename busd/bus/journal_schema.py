@@ -135,7 +135,7 @@ def plain_as_rows(batch: Batch) -> list[Row]:
     for at in range(0, len(plain), PLAIN_WIDTH):
         *names, started, ended = plain[at : at + PLAIN_WIDTH]
         began, finished = started + batch.wall_offset, ended + batch.wall_offset
-        rows.append((*names, 1, began, began, finished, finished, "ok", "", ""))  # type: ignore[arg-type]
+        rows.append((*names, 1, began, began, finished, finished, "ok", "", ""))
     return rows
 
 

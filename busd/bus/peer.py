@@ -125,13 +125,13 @@ class RemotePeer(Endpoint[Message, Ack]):
 
     def hand_over(self, message: Message, frame: bytes, delivery: Delivery) -> None:
         """Take one message, unless there is too much that this peer has not read or answered."""
-        calls = self.calls
-        if self.connection.is_clogged or len(calls) >= self.max_unanswered:
+        calls, connection = self.calls, self.connection
+        if connection.is_clogged or len(calls) >= self.max_unanswered:
             delivery.settle_failed(self, "peer is busy", BUSY_RETRY_SECONDS)
             return
         # Recorded before it is sent: a quick peer answers before send() returns.
         calls[delivery.call_id] = delivery
-        self.connection.send(frame)
+        connection.send(frame)
 
     def take_name(self, name: str, info: Raw | None, identity: Identity, rights: Rights) -> None:
         """Become a member of the bus."""

@@ -97,7 +97,7 @@ class Incoming:
         if not self._line.is_open:
             return False
         self._line.answer(self._request_id, ack)
-        self._client.flush_soon()
+        self._client.caller.flush_soon()
         return True
 
 

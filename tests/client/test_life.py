@@ -85,8 +85,8 @@ async def test_a_bus_that_lets_us_in_and_is_silent_then_gives_no_answer(tmp_path
             await ann.post("bob", {})
         with pytest.raises(NoAnswer, match="ping"):
             await ann.ping()
-        assert ann._line is not None
-        assert ann._line.calls == {}
+        assert ann.caller.line is not None
+        assert ann.caller.line.calls == {}
         heard_enough.set()
 
 

@@ -154,7 +154,7 @@ async def test_what_is_too_large_for_the_bus_is_refused_without_losing_the_line(
     client: MakeClient, address: str
 ) -> None:
     async with client("ann", address=address) as ann, client("bob", address=address) as bob:
-        lines = (ann._line, bob._line)
+        lines = (ann.caller.line, bob.caller.line)
         large = {"text": "x" * 1024 * 1024}
         bob.on("much")(lambda message: large)
         for give in (ann.send, ann.post):
@@ -164,7 +164,7 @@ async def test_what_is_too_large_for_the_bus_is_refused_without_losing_the_line(
             assert refused.value.data == {"rule": "max_frame_bytes"}
         [ack] = (await ann.send(bob.client_id, {"type": "much"})).acks
         assert (ack.success, ack.message) == (False, "the answer is a frame over 1048576 bytes")
-        assert (ann._line, bob._line) == lines
+        assert (ann.caller.line, bob.caller.line) == lines
 
 
 async def test_many_sends_at_once_each_get_their_own_answer(client: MakeClient) -> None:
@@ -246,8 +246,8 @@ async def test_an_addressee_that_thinks_too_long_is_not_waited_for(client: MakeC
             await ann.send(bob.client_id, {"type": "slow"}, timeout_seconds=0.05)
         may_answer.set()  # its late ack is nobody's
         assert (await ann.send(bob.client_id, {"type": "quick"})).acks[0].success
-        assert ann._line is not None
-        assert ann._line.calls == {}
+        assert ann.caller.line is not None
+        assert ann.caller.line.calls == {}
 
 
 async def test_a_cancelled_send_leaves_nothing_behind(client: MakeClient) -> None:
@@ -265,8 +265,8 @@ async def test_a_cancelled_send_leaves_nothing_behind(client: MakeClient) -> Non
             with anyio.fail_after(PATIENCE_SECONDS):
                 await arrived.wait()
             tasks.cancel_scope.cancel()
-        assert ann._line is not None
-        assert ann._line.calls == {}
+        assert ann.caller.line is not None
+        assert ann.caller.line.calls == {}
         assert await ann.ping()
 
 

@@ -33,7 +33,7 @@ from tests.client.restarts import Restartable
 from tests.daemons import PATIENCE_SECONDS
 
 # Ours, though others of our files must see it.
-INTERNAL = {"answer_nowait", "flush_soon"}
+INTERNAL = {"answer_nowait"}
 
 Join = Callable[[str], SyncClient]
 
