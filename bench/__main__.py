@@ -15,12 +15,14 @@ from types import FrameType
 
 import msgspec
 
+from bench.crowd import Crowd, make_crowd_section, measure_crowd
 from bench.meter import describe_machine, raise_file_limit
 from bench.plan import Row, choose_rows, make_plan
 from bench.plot import make_plot
 from bench.report import make_report
 from bench.results import Results
 from bench.runner import Pace, Runner
+from bench.spawn import NAME, Starts, make_spawn_section, measure_starts
 
 FULL = Pace(rounds=5, warm_up_seconds=0.4, measure_seconds=1.0)
 QUICK = Pace(rounds=2, warm_up_seconds=0.2, measure_seconds=0.5)
@@ -44,6 +46,7 @@ examples:
   python -m bench --quick                the rows that matter most, under a minute
   python -m bench --only W2 --only W3    two workloads, all servers
   python -m bench --only "busd trio"     one server, and the relay beside it
+  python -m bench --only spawn           how long a new chat waits for its agent
   python -m bench --list                 the names of all rows
 
 What is measured and how: bench/README.md.
@@ -55,15 +58,17 @@ def main() -> int:
     options = parse_options()
     plan = make_plan()
     rows = choose_rows(plan, options.only, options.quick)
+    has_spawn = not options.only or any(text.lower() in NAME for text in options.only)
     if options.list:
-        print("\n".join(row.name for row in rows))
+        print("\n".join([*(row.name for row in rows), *([NAME] if has_spawn else [])]))
         return 0
-    if not rows:
+    if not rows and not has_spawn:
         print(f"no row has {' or '.join(options.only)} in its name; see --list", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, on_terminate)
     raise_file_limit()
-    return run_plan(options, rows, left_out=[row for row in plan if row not in rows])
+    left_out = [row for row in plan if row not in rows]
+    return run_plan(options, rows, left_out, has_spawn=has_spawn)
 
 
 def parse_options() -> argparse.Namespace:
@@ -84,7 +89,9 @@ def parse_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def run_plan(options: argparse.Namespace, rows: list[Row], left_out: list[Row]) -> int:
+def run_plan(
+    options: argparse.Namespace, rows: list[Row], left_out: list[Row], *, has_spawn: bool
+) -> int:
     """Take all samples, and write what they gave."""
     pace = QUICK if options.quick else FULL
     pace = Pace(
@@ -95,14 +102,24 @@ def run_plan(options: argparse.Namespace, rows: list[Row], left_out: list[Row]) 
     started = time.monotonic()
     try:
         results = Runner(rows, pace).run()
+        starts = measure_starts(2 * pace.rounds, say) if has_spawn else Starts()
+        crowd = measure_crowd(say) if has_spawn else Crowd()
     except KeyboardInterrupt:
         print("stopped; nothing was written", file=sys.stderr)
         return 130
     notes = make_notes(pace, time.monotonic() - started, left_out)
-    report = make_report(results, notes)
-    write_files(options.out, results, pace, report)
+    notes += [f"Left out of this run: {what}." for what in starts.left_out]
+    section = f"{make_spawn_section(starts)}\n\n{make_crowd_section(crowd)}" if has_spawn else ""
+    faults = [*starts.faults, *crowd.faults]
+    report = make_report(results, notes, section, faults)
+    write_files(options.out, results, starts, pace, report)
     print(report)
-    return 1 if results.faults() else 0
+    return 1 if results.faults() or faults else 0
+
+
+def say(what: str) -> None:
+    """Show how far it is."""
+    print(what, file=sys.stderr)
 
 
 def make_notes(pace: Pace, seconds: float, left_out: list[Row]) -> list[str]:
@@ -121,7 +138,7 @@ def make_notes(pace: Pace, seconds: float, left_out: list[Row]) -> list[str]:
     return notes
 
 
-def write_files(out: Path, results: Results, pace: Pace, report: str) -> None:
+def write_files(out: Path, results: Results, starts: Starts, pace: Pace, report: str) -> None:
     """Write the table, the plot and the raw figures."""
     out.mkdir(parents=True, exist_ok=True)
     (out / "table.md").write_text(report)
@@ -133,6 +150,7 @@ def write_files(out: Path, results: Results, pace: Pace, report: str) -> None:
         "versions": {package: find_version(package) for package in PACKAGES},
         "pace": pace,
         "outcomes": results.outcomes,
+        "starts_ms": starts.samples,
     }
     encoded = msgspec.json.format(msgspec.json.encode(raw), indent=1)
     (out / "results.json").write_bytes(encoded)

@@ -13,14 +13,15 @@ TRAFFIC = ("server CPU µs", "min–max", "× relay", "acked/s", "p50 µs", "p99
 MEMORY = ("KiB per connection", "min–max", "× relay")
 
 
-def make_report(results: Results, notes: list[str]) -> str:
-    """All tables of a run, the targets, what failed and what was left out."""
+def make_report(results: Results, notes: list[str], more: str, faults: list[str]) -> str:
+    """All tables of a run and `more`, the targets, what failed and what was left out."""
     parts: list[str] = []
     for workload, outcomes in groupby(results.outcomes, lambda outcome: outcome.row.workload):
         parts.append(make_section(results, workload, list(outcomes)))
+    parts += [more] if more else []
     verdicts = [judge(results, target) for target in TARGETS]
     parts.append("## Targets\n\n" + make_table(["target", "limit", "measured", ""], verdicts))
-    if faults := results.faults():
+    if faults := [*results.faults(), *faults]:
         parts.append("## FAILED\n\n" + "\n".join(f"- {fault}" for fault in faults))
     parts += ["\n".join(f"- {note}" for note in notes)] if notes else []
     return "\n\n".join(parts) + "\n"

@@ -24,6 +24,7 @@ KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(64 << 20), "MALLOC_MMAP_THRESHOLD_"
 
 LOGGED = "+log"  # behind a loop's name: with the defaults of a user
 UNCOUNTED = "-metrics"  # without counting and timing
+SPAWNING = ("+subprocess", "+systemd")  # workers by this spawner
 
 
 class ServerError(Exception):
@@ -136,7 +137,11 @@ def make_command(name: str, scratch: Path) -> list[str]:
     module = "bench.uncounted" if name.endswith(UNCOUNTED) else "busd"
     command = [sys.executable, "-m", module, "serve", "--json", "--log-level", "warning"]
     command += ["--listen", f"unix:{socket}", "--listen", "tcp://127.0.0.1:0"]
-    loop = name.removeprefix("busd ").removesuffix(LOGGED).removesuffix(UNCOUNTED)
+    loop, mark, spawner = name.removeprefix("busd ").removesuffix(UNCOUNTED).partition("+")
+    if mark + spawner in SPAWNING:
+        config = scratch / "busd.toml"
+        config.write_text(f'[workers.default]\nspawner = "{spawner}"\n')
+        command += ["--config", str(config)]
     return [*command, "--loop", loop, "--state", f"{scratch}/state"]
 
 
@@ -144,7 +149,7 @@ def make_environment(name: str) -> dict[str, str]:
     """What a server finds in its environment besides what everybody has."""
     if name == "relay":
         return KEEP_MEMORY
-    if name.endswith(LOGGED):
+    if name.endswith((LOGGED, *SPAWNING)):
         return {}  # as users run it: access rules and the activity log on
     return {"BUSD_JOURNAL_ENABLED": "false", "BUSD_POLICY": "open"}
 

@@ -13,6 +13,10 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from busd.agent.agent import Agent
+    from busd.agent.command import worker_command
+    from busd.agent.settings import AgentsSettings, WorkerSettings
+    from busd.agent.turn import Turn, TurnFailed
     from busd.bus.message import Ack, Receipt
     from busd.client.client import Client
     from busd.client.incoming import Incoming
@@ -21,37 +25,93 @@ if TYPE_CHECKING:
         BusdError,
         BusUnreachable,
         CallRefused,
+        ConfigError,
         ConnectionLost,
         NoAnswer,
         Refuse,
     )
+    from busd.plugin.context import Context, Sent
+    from busd.plugin.plugin import Plugin
+    from busd.vocabulary.bub import (
+        AgentEvent,
+        Configure,
+        GeneralResponse,
+        RouteAssigned,
+        SpawnRequest,
+        SpawnResult,
+        TgMessage,
+        TgReply,
+    )
+    from busd.vocabulary.payload import message, read_message, write_message
 
 _HOME = {
     "Ack": "busd.bus.message",
+    "Agent": "busd.agent.agent",
+    "AgentEvent": "busd.vocabulary.bub",
+    "AgentsSettings": "busd.agent.settings",
     "BusUnreachable": "busd.errors",
     "BusdError": "busd.errors",
     "CallRefused": "busd.errors",
     "Client": "busd.client.client",
+    "ConfigError": "busd.errors",
+    "Configure": "busd.vocabulary.bub",
     "ConnectionLost": "busd.errors",
+    "Context": "busd.plugin.context",
+    "GeneralResponse": "busd.vocabulary.bub",
     "Incoming": "busd.client.incoming",
     "NoAnswer": "busd.errors",
+    "Plugin": "busd.plugin.plugin",
     "Receipt": "busd.bus.message",
     "Refuse": "busd.errors",
+    "RouteAssigned": "busd.vocabulary.bub",
+    "Sent": "busd.plugin.context",
+    "SpawnRequest": "busd.vocabulary.bub",
+    "SpawnResult": "busd.vocabulary.bub",
     "SyncClient": "busd.client.sync",
+    "TgMessage": "busd.vocabulary.bub",
+    "TgReply": "busd.vocabulary.bub",
+    "Turn": "busd.agent.turn",
+    "TurnFailed": "busd.agent.turn",
+    "WorkerSettings": "busd.agent.settings",
+    "message": "busd.vocabulary.payload",
+    "read_message": "busd.vocabulary.payload",
+    "worker_command": "busd.agent.command",
+    "write_message": "busd.vocabulary.payload",
 }
 
 __all__ = [
     "Ack",
+    "Agent",
+    "AgentEvent",
+    "AgentsSettings",
     "BusUnreachable",
     "BusdError",
     "CallRefused",
     "Client",
+    "ConfigError",
+    "Configure",
     "ConnectionLost",
+    "Context",
+    "GeneralResponse",
     "Incoming",
     "NoAnswer",
+    "Plugin",
     "Receipt",
     "Refuse",
+    "RouteAssigned",
+    "Sent",
+    "SpawnRequest",
+    "SpawnResult",
     "SyncClient",
+    "TgMessage",
+    "TgReply",
+    "Turn",
+    "TurnFailed",
+    "WorkerSettings",
+    "message",
+    "read_message",
+    "worker_command",
+    "write_message",
 ]
 
 

@@ -10,6 +10,7 @@ import fcntl
 import os
 import resource
 import signal
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import anyio
 import structlog
+from anyio.abc import TaskGroup
 
 from busd.bus.authenticator import Authenticator
 from busd.bus.bus import Bus
@@ -31,6 +33,7 @@ from busd.ops.inherit import places_to_listen
 from busd.ops.metrics import Pages
 from busd.ops.offload import Offload
 from busd.ops.tokens import TokenStore
+from busd.plugin.host import PluginHost
 from busd.wire.bus_address import BusAddress
 from busd.wire.connections import Connections
 from busd.wire.doorman import Doorman
@@ -41,6 +44,7 @@ from busd.wire.tls_settings import Certificates
 log = structlog.get_logger("busd.daemon")
 
 SWEEP_SECONDS = 0.25
+_LAST_SECONDS = 1.0  # for all else to end, if a plugin cannot be stopped
 OnReady = Callable[[list[BusAddress]], None]
 ReadSettings = Callable[[], Settings]
 
@@ -50,8 +54,11 @@ def run_daemon(read_settings: ReadSettings, on_ready: OnReady) -> None:
     settings = read_settings()
     _raise_file_limit()
     faulthandler.enable()  # the watchdog ends a hanging bus with SIGABRT: show where it hangs
-    with lock_state(Path(settings.state)), open_log(settings) as journal:
-        main = partial(_serve_until_signal, settings, journal, read_settings, on_ready)
+    with ExitStack() as state:
+        state.enter_context(lock_state(Path(settings.state)))
+        journal = state.enter_context(open_log(settings))
+        daemon = partial(Daemon, settings, journal, close_state=state.close)
+        main = partial(_serve_until_signal, daemon, read_settings, on_ready)
         if settings.loop == "trio":
             anyio.run(main, backend="trio")
         else:
@@ -59,27 +66,28 @@ def run_daemon(read_settings: ReadSettings, on_ready: OnReady) -> None:
 
 
 async def _serve_until_signal(
-    settings: Settings, journal: Journal | None, read_settings: ReadSettings, on_ready: OnReady
+    make_daemon: Callable[[], Daemon], read_settings: ReadSettings, on_ready: OnReady
 ) -> None:
-    daemon = Daemon(settings, journal)  # opens the listeners: what is wrong is said plainly
+    daemon = make_daemon()  # opens the listeners: what is wrong is said plainly
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_obey, signals, daemon, read_settings)
+            tasks.start_soon(_obey, signals, daemon, read_settings, tasks)
             await daemon.serve(on_ready)
             tasks.cancel_scope.cancel()
 
 
 async def _obey(
-    signals: AsyncIterator[signal.Signals], daemon: Daemon, read_settings: ReadSettings
+    signals: AsyncIterator[signal.Signals],
+    daemon: Daemon,
+    read_settings: ReadSettings,
+    tasks: TaskGroup,
 ) -> None:
     """Reload at SIGHUP; else drain at the first signal, give up waiting at the second."""
     async for number in signals:
         if number == signal.SIGHUP:
             if daemon.is_stopping.is_set():
                 continue  # it reads no settings any more
-            notify.reloading()
-            daemon.reload(read_settings)
-            notify.ready(daemon.status)
+            tasks.start_soon(_reload, daemon, read_settings)
             continue
         log.info("daemon.stopping", signal=number.name)
         if daemon.is_stopping.is_set():
@@ -87,11 +95,23 @@ async def _obey(
         daemon.is_stopping.set()
 
 
-class Daemon:
-    """One bus with its listeners and its sweeper."""
+async def _reload(daemon: Daemon, read_settings: ReadSettings) -> None:
+    notify.reloading()
+    await daemon.reload(read_settings)
+    notify.ready(daemon.status)
 
-    def __init__(self, settings: Settings, journal: Journal | None = None) -> None:
+
+class Daemon:
+    """One bus with its listeners, its plugins and its sweeper."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        journal: Journal | None = None,
+        close_state: Callable[[], None] = lambda: None,
+    ) -> None:
         self.settings = settings
+        self._close_state = close_state
         self.tokens = TokenStore(Path(settings.state))
         self.offload = Offload()
         authenticator = self._make_authenticator(settings)
@@ -102,6 +122,7 @@ class Daemon:
         self.connections = Connections(settings.wire, self.doorman, self.bus.make_session)
         self.certificates = Certificates(settings.tls) if settings.tls.certificate else None
         self.listeners = self._open_listeners()
+        self.plugins = PluginHost(self.bus, settings, self.connections.flush)
         self.lag_seconds = 0.0
         self.is_stopping = anyio.Event()
         self.must_hurry = anyio.Event()
@@ -126,28 +147,59 @@ class Daemon:
     async def serve(self, on_ready: OnReady) -> None:
         """Listen, route and sweep until asked to stop; then answer what was accepted."""
         async with anyio.create_task_group() as tasks:
-            for listener in self.listeners:
-                tasks.start_soon(listener.serve, self.connections, tasks)
             tasks.start_soon(self._sweep)
             if self.bus.journal is not None:
                 tasks.start_soon(self._keep_journal, self.bus.journal)
             tasks.start_soon(self.offload.run, self.connections.flush)
+            await self._start_plugins(tasks)
+            for listener in self.listeners:
+                tasks.start_soon(listener.serve, self.connections, tasks)
             on_ready([listener.address for listener in self.listeners])
             notify.ready(self.status)
             self._warn_of_certificates()
             await self.is_stopping.wait()
-            notify.stopping(self.settings.drain_seconds + self.settings.wire.linger_seconds + 5)
+            notify.stopping(self._longest_stop())
             for listener in self.listeners:
                 listener.close()
             await self._drain()
+            await self.plugins.stop()
+            if self.plugins.is_stuck:
+                self._leave_soon()
             tasks.cancel_scope.cancel()
+
+    async def _start_plugins(self, tasks: TaskGroup) -> None:
+        """Start the plugins before anybody can speak to them; none can keep us from starting."""
+        addresses = [listener.address for listener in self.listeners]
+        local = [address for address in addresses if address.scheme == "unix"]
+        self.plugins.bus_address = str((local or addresses)[0])
+        await self.plugins.start(tasks)
+
+    def _leave_soon(self) -> None:
+        """End the process though a plugin's task cannot be ended: the loop would wait for it."""
+
+        def leave() -> None:
+            self._close_state()
+            os._exit(0)
+
+        timer = threading.Timer(_LAST_SECONDS, leave)
+        timer.daemon = True
+        timer.start()
+
+    def _longest_stop(self) -> float:
+        settings = self.settings
+        waits = (
+            settings.drain_seconds,
+            settings.wire.linger_seconds,
+            settings.plugins.stop_seconds,
+        )
+        return sum(waits) + 5
 
     @property
     def status(self) -> str:
         """What `systemctl status` shows."""
         return f"listening on {', '.join(str(listener.address) for listener in self.listeners)}"
 
-    def reload(self, read_settings: ReadSettings) -> None:
+    async def reload(self, read_settings: ReadSettings) -> None:
         """Take over new settings without dropping a connection that may stay."""
         try:
             new = read_settings()
@@ -167,6 +219,7 @@ class Daemon:
         if self.bus.journal is not None:
             self.bus.journal.change(kept.journal)
         self.connections.flush()
+        await self.plugins.reload(kept)
         log.info("settings.reloaded", changed=changed)
         if fixed:
             log.warning("settings.need_restart", settings=fixed)

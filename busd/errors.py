@@ -113,6 +113,13 @@ class InternalError(RequestError):
     rule = "internal"
 
 
+class PluginError(RequestError):
+    """A plugin's fault: the log names it and says why, the peer learns only which one it was."""
+
+    code = -32603
+    rule = "plugin"
+
+
 class BusUnreachable(BusdError):
     """Nobody answers at the address of the bus; nothing was sent."""
 

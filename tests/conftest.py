@@ -9,12 +9,14 @@ from itertools import count
 
 import pytest
 
+from busd.plugin.loader import bundled_folder, use_folders
 from tests.daemons import Daemon, Loop, Settings, open_daemon
 from tests.wire_peers import Peer, Transport, connect
 
 Join = Callable[[str], Peer]
 DaemonWith = Callable[[Settings], Daemon]
 _numbers = count(1)
+use_folders([bundled_folder()])  # `from busd_plugins.bub…` works in tests as it does in plugins
 
 
 @pytest.fixture(scope="session", params=["uvloop", "trio"])

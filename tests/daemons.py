@@ -43,10 +43,15 @@ class Daemon:
         self.path = where.removeprefix("unix:")
         self.port = int(tcp.rsplit(":", 1)[1])
 
-    def start_again(self, loop: Loop) -> None:
+    def start_again(
+        self,
+        loop: Loop,
+        settings: Settings | None = None,
+        before: Callable[[], None] | None = None,
+    ) -> None:
         """Start it in the same place, after it has ended."""
         self.close()
-        self._watch(start_busd(serve_args(self.folder, loop), self.folder))
+        self._watch(start_busd(serve_args(self.folder, loop, settings), self.folder, before))
 
     def _first_line(self) -> bytes:
         assert self.process.stdout is not None

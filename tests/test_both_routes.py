@@ -90,7 +90,7 @@ def test_both_routes_of_send_message_answer_alike(
         bus.join("agent:alice")
         bob = bus.join("agent:bob", subscribe=["tg:*"])
         bob.frames.clear()
-        alice = next(iter(bus.core.peers))
+        alice = next(iter(bus.core.remote_peers))
         go(alice, frame, recorder)
         bus.sweep()  # flushes
         while bob.inbox:

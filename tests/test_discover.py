@@ -13,6 +13,7 @@ from referencing.jsonschema import DRAFT7
 
 from busd.ops.admin import admin_methods
 from busd.ops.running import RunningBus
+from busd_plugins.bub import plugin as bub
 from tests.conftest import Join
 
 DATA = Path(__file__).parent / "data"
@@ -52,8 +53,8 @@ def test_the_validator_finds_what_is_wrong(document: Document) -> None:
 
 def test_it_names_exactly_the_methods_that_are_registered(document: Document) -> None:
     names = [method["name"] for method in document["methods"]]
-    assert names == list(admin_methods(cast(RunningBus, None)).table)
-    assert set(names) == {
+    assert names == [*admin_methods(cast(RunningBus, None)).table, *bub.methods]
+    assert set(names) - set(bub.methods) == {
         "initialize",
         "subscribe",
         "unsubscribe",
@@ -65,6 +66,7 @@ def test_it_names_exactly_the_methods_that_are_registered(document: Document) ->
         "bus.newToken",
         "bus.listTokens",
         "bus.revokeToken",
+        "bus.listPlugins",
         "bus.trace",
         "bus.log",
     }

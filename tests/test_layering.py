@@ -9,16 +9,30 @@ from pathlib import Path
 import pytest
 
 import busd
+from busd.plugin.loader import bundled_folder
 
 ROOT = Path(busd.__file__).parent
 SOURCES = sorted(ROOT.rglob("*.py"))
+PLUGINS = bundled_folder()
+PLUGIN_SOURCES = sorted(PLUGINS.rglob("*.py"))
 # Each layer may import itself and what stands to its left; `bus` and `client` are neighbours,
 # but a client speaks of the same addresses and messages as the bus.
-LAYERS = ("errors", "wire", "rpc", "bus client", "plugin", "ops", "daemon")
+LAYERS = (
+    "errors",
+    "wire",
+    "rpc",
+    "bus client",
+    "vocabulary",
+    "plugin agent",
+    "ops",
+    "daemon",
+)
 RANKS = {name: rank for rank, names in enumerate(LAYERS) for name in names.split()}
 SHARED = {("client", "busd.bus.address"), ("client", "busd.bus.message")}
 # What puts everything together, or stands outside: the package itself, `python -m busd`, the kit.
 OUTSIDE = ("__init__", "__main__", "testing")
+# Itself imported only where trio runs.
+OF_TRIO = "busd.wire.trio_transport"
 DRAWERS = ("utils", "helpers", "common", "base", "manager", "types")
 
 
@@ -74,11 +88,30 @@ def test_a_module_imports_only_from_its_own_layer_and_those_below(path: Path) ->
 
 @pytest.mark.parametrize("path", SOURCES, ids=module_name)
 def test_nothing_that_one_loop_only_has_is_imported_with_a_module(path: Path) -> None:
+    if f"busd.{module_name(path)}" == OF_TRIO:
+        return
     for line, name, is_at_once in imported(path):
-        is_of_one_loop = name.split(".")[0] in ("asyncio", "trio", "uvloop")
+        is_of_one_loop = name.split(".")[0] in ("asyncio", "trio", "uvloop") or name == OF_TRIO
         assert not (is_of_one_loop and is_at_once), f"{path}:{line}: imports {name}"
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=module_name)
 def test_no_module_is_a_drawer_for_odds_and_ends(path: Path) -> None:
     assert not set(module_name(path).split(".")) & set(DRAWERS)
+
+
+@pytest.mark.parametrize("path", PLUGIN_SOURCES, ids=lambda path: str(path.relative_to(PLUGINS)))
+def test_a_plugin_imports_of_us_only_public_names_and_of_plugins_only_itself(path: Path) -> None:
+    own = f"busd_plugins.{path.relative_to(PLUGINS).parts[0].removesuffix('.py')}"
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "busd":
+            unknown = {alias.name for alias in node.names} - set(busd.__all__)
+            assert not unknown, f"{path}:{node.lineno}: imports {unknown}"
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names = [alias.name for alias in node.names]
+            if isinstance(node, ast.ImportFrom):
+                names = [] if node.level else [node.module or ""]
+            for name in names:
+                is_own = name == own or name.startswith(f"{own}.")
+                is_foreign = name.split(".")[0] in ("busd", "busd_plugins") and not is_own
+                assert not is_foreign, f"{path}:{node.lineno}: imports {name}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 import msgspec
 
 import busd.errors
+from busd.agent.settings import WorkerSettings
 from busd.bus.access import Grant
 from busd.errors import NotInitialized, RequestError
 from busd.ops.admin import admin_methods
@@ -19,8 +21,12 @@ from busd.ops.cli import cli
 from busd.ops.config import Settings
 from busd.ops.default_config import ABOUT, default_of, encode_value
 from busd.ops.running import RunningBus
+from busd.plugin.plugin import HOOKS, Plugin
 from busd.testing import MemoryBus
+from busd_plugins.bub import plugin as bub
+from tests.plugin.sources import GREET
 
+TABLES: dict[str, type[msgspec.Struct]] = {"workers": WorkerSettings, "grant": Grant}
 README = (Path(__file__).parent.parent / "README.md").read_text()
 
 
@@ -42,6 +48,14 @@ def test_the_table_of_methods_is_the_method_table() -> None:
         [f"`{method.name}`", _params(method.params), method.summary, _codes(method.errors)]
         for method in methods.described.values()
     ]
+
+
+def test_the_table_of_the_plugins_methods_is_what_the_bundled_one_registers() -> None:
+    assert rows_of("Methods of plugins") == [
+        [f"`{method.name}`", _params(method.params), inspect.getdoc(method.function)]
+        for method in bub.methods.values()
+    ]
+    assert all(method.admin for method in bub.methods.values())
 
 
 def _params(kind: type) -> str:
@@ -81,9 +95,6 @@ def test_the_table_of_verbs_is_the_command_line() -> None:
 def test_the_table_of_settings_has_every_setting_with_its_default() -> None:
     told = {name.strip("`"): default for name, default, _ in rows_of("Settings")}
     expected = _defaults(Settings(), "")
-    for field in msgspec.structs.fields(Grant):
-        default = default_of(field)
-        expected[f"grant.{field.name}"] = "–" if default is None else f"`{encode_value(default)}`"
     assert list(told) == list(expected)
     for name in told.keys() - {"listen", "state"}:  # those two depend on who asks
         assert told[name] == expected[name], name
@@ -99,8 +110,24 @@ def _defaults(settings: msgspec.Struct, prefix: str) -> dict[str, str]:
         if isinstance(value, msgspec.Struct):
             found |= _defaults(value, f"{prefix}{field.name}.")
         else:
-            found[prefix + field.name] = f"`{encode_value(value)}`"
+            found[prefix + field.name] = _shown(value)
+        for member in msgspec.structs.fields(TABLES[field.name]) if field.name in TABLES else ():
+            found[f"{field.name}.{member.name}"] = _shown(default_of(member))
     return found
+
+
+def _shown(default: object) -> str:
+    return "–" if default is None else f"`{encode_value(default)}`"
+
+
+def test_the_table_of_hooks_is_what_a_plugin_can_hook_into() -> None:
+    assert rows_of("Hooks") == [
+        [f"`{name}`", inspect.getdoc(getattr(Plugin, name))] for name in HOOKS
+    ]
+
+
+def test_the_plugin_of_the_readme_is_the_one_that_is_tested() -> None:
+    assert GREET in section("Write a plugin")
 
 
 def test_a_message_really_passes_the_functions_of_its_life_in_order() -> None:

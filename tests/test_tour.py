@@ -120,7 +120,7 @@ def test_the_tour_goes_as_the_readme_says(env: dict[str, str], tmp_path: Path) -
                     started.read_until(READY[terminal])
                 else:
                     wait_for_peer("agent:echo", env, tmp_path)
-        assert compared == 4
+        assert compared == 5
         assert terminals[0].stop() == 0  # Ctrl-C drains and stops the bus cleanly
         for other in terminals[1:]:
             other.stop()

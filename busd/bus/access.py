@@ -115,6 +115,11 @@ class Rights:
         return Decision(False, rule, f"no {what} of {self.names or 'any grant'} matches {subject}")
 
     @property
+    def speaks_as_anybody(self) -> bool:
+        """True for whom a table of senders means nothing: it could take any of them."""
+        return any("*" in grant.speak_as for grant in self.grants)
+
+    @property
     def limits_messages(self) -> bool:
         """True if something must be looked at for every message."""
         allows_all = any("*" in grant.send_to for grant in self.grants)

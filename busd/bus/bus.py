@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import structlog
 from msgspec import UNSET, Raw
@@ -14,9 +15,10 @@ from busd.bus.access import Rights
 from busd.bus.authenticator import Authenticator
 from busd.bus.bucket import Bucket
 from busd.bus.delivery import Delivery, DeliveryLimits, FanOut, HeldBytes
+from busd.bus.guard import TypeChecks
 from busd.bus.journal import Journal, Row
 from busd.bus.message import NOTHING, Ack, Message, Receipt
-from busd.bus.peer import Peer, RemotePeer
+from busd.bus.peer import Member, Peer, RemotePeer
 from busd.bus.routes import Routes
 from busd.bus.tally import SAMPLE_MASK, Tally
 from busd.errors import Busy, InvalidParams, NotInitialized
@@ -29,6 +31,16 @@ log = structlog.get_logger("busd.bus")
 
 _CLOSING_BRACE = ord("}")
 _REFUSALS_PER_SECOND, _REFUSALS_AT_ONCE = 10.0, 100  # logged; all of them are counted
+
+
+class Watcher(Protocol):
+    """Whoever wants to know which remote peers come and go."""
+
+    def on_peer_joined(self, name: str) -> None:
+        """Hear of each connection that takes a name."""
+
+    def on_peer_left(self, name: str) -> None:
+        """Hear that the last connection of a name is no more."""
 
 
 class Bus:
@@ -46,7 +58,10 @@ class Bus:
         self.authenticator = authenticator or Authenticator()
         self.routes = Routes()
         self._remembered = self.routes.remembered
-        self.peers: dict[RemotePeer, None] = {}  # in the order they joined
+        self.peers: dict[Member, None] = {}  # in the order they joined
+        self.watchers: list[Watcher] = []
+        self.type_checks = TypeChecks()
+        self._present: dict[str, list[RemotePeer]] = {}  # by name
         self.is_stopping = False
         self.is_verbose = False  # asked here and not of the log: 0.02 µs instead of 0.1
         self.tally = Tally()
@@ -69,13 +84,20 @@ class Bus:
         table = self._table if peer.is_initialized else self._first_table
         dispatch(table, envelope, peer, asker)
 
-    def deliver(self, message: Message, asker: Asker, request_id: RequestId) -> None:
-        """Carry one accepted message to everyone it is addressed to."""
+    def deliver(
+        self,
+        message: Message,
+        asker: Asker,
+        request_id: RequestId,
+        peers: tuple[Peer, ...] | None = None,
+    ) -> None:
+        """Carry one accepted message to everyone it is addressed to, or to some of them."""
         if message.message_id is UNSET:
             message.message_id = f"msg_{ULID()}"
-        peers = self._remembered.get(message.to)
         if peers is None:
-            peers = self.routes.match(message.to)
+            peers = self._remembered.get(message.to)
+            if peers is None:
+                peers = self.routes.match(message.to)
         call_id = self.last_call_id + 1
         # One call id for all addressees, so one frame for all: the answer is looked up among the
         # calls of the peer that sent it. (64 KiB to 100 peers: encoded once, not 100 times.)
@@ -118,6 +140,13 @@ class Bus:
         if self.is_verbose:
             self.log_message(message, [peer.name for peer in peers])
 
+    def deliver_past(
+        self, peer: Peer, message: Message, asker: Asker, request_id: RequestId
+    ) -> None:
+        """Deliver to everyone but `peer`, which has it already and passes it on."""
+        others = tuple(each for each in self.routes.match(message.to) if each is not peer)
+        self.deliver(message, asker, request_id, others)
+
     def log_message(self, message: Message, peers: list[str]) -> None:
         """Say at level debug where a message went; never what is in it."""
         log.debug(
@@ -159,11 +188,9 @@ class Bus:
         self.count(fan_out, ack)
         if self.journal is None:
             return
-        row = self._open_row(fan_out, peer)
-        ended = self.clock() + self.wall_offset
-        status, error = ("ok", "") if ack.success else ("failed", ack.message[:1000])
+        ended = self.clock()
         last = 0.0 if fan_out.missing else ended
-        self.journal.add((*row[:9], ended, last, status, error, row[13]))  # type: ignore[arg-type]
+        self.journal.add(fan_out.ended_row(peer, ack, ended, last, self.wall_offset))
 
     def open_since(self, call_id: int) -> Iterator[Row]:
         """Give a row, in flight, for each delivery that is later than `call_id` and still open."""
@@ -171,35 +198,19 @@ class Bus:
             for number in reversed(peer.calls):
                 if number <= call_id:
                     break
-                yield self._open_row(peer.calls[number], peer)
+                yield peer.calls[number].open_row(peer, self.wall_offset)
 
-    def _open_row(self, delivery: Delivery, peer: Peer) -> Row:
-        message, began = delivery.message, delivery.started + self.wall_offset
-        is_first = int(not isinstance(delivery, FanOut) or delivery.first is peer)
-        return (
-            delivery.call_id,
-            delivery.message_id,
-            delivery.request_id,
-            str(message.sender),
-            message.to,
-            peer.name,
-            is_first,
-            began,
-            began,
-            0.0,
-            0.0,
-            "in flight",
-            "",
-            delivery.kept if is_first else "",
-        )
-
-    def join(self, peer: RemotePeer) -> None:
+    def join(self, peer: Member) -> None:
         """Let a peer that has taken its name be found."""
         self.peers[peer] = None
         self.subscribe(peer, peer.name)
         log.info("peer.joined", peer=peer.name, connection=peer.connection_id)
+        if isinstance(peer, RemotePeer):
+            self._present.setdefault(peer.name, []).append(peer)
+            for watcher in list(self.watchers):
+                watcher.on_peer_joined(peer.name)
 
-    def leave(self, peer: RemotePeer, reason: str) -> None:
+    def leave(self, peer: Member, reason: str) -> None:
         """Undo everything a peer registered and fail, now, what it has not answered."""
         if peer not in self.peers:
             return
@@ -211,17 +222,48 @@ class Bus:
         for delivery in calls.values():
             delivery.settle_failed(peer, "peer left before it answered")
         log.info("peer.left", peer=peer.name, connection=peer.connection_id, reason=reason)
+        if isinstance(peer, RemotePeer):
+            self._forget(peer)
+
+    def _forget(self, peer: RemotePeer) -> None:
+        same = self._present[peer.name]
+        same.remove(peer)
+        if same:
+            return
+        del self._present[peer.name]
+        for watcher in list(self.watchers):
+            watcher.on_peer_left(peer.name)
+
+    def present(self, name: str) -> list[RemotePeer]:
+        """Give the remote peers of that name."""
+        return self._present.get(name, [])
+
+    def heard(self) -> dict[str, tuple[int, int]]:
+        """Give how much each remote peer has said so far, and how many acks it owes.
+
+        The first number means nothing but that it grows: who looks twice knows who was quiet.
+        """
+        found: dict[str, tuple[int, int]] = {}
+        for peer in self.remote_peers:
+            reads, owed = found.get(peer.name, (0, 0))
+            found[peer.name] = (reads + peer.connection.reads, owed + len(peer.calls))
+        return found
+
+    @property
+    def remote_peers(self) -> list[RemotePeer]:
+        """Those at the other end of a connection."""
+        return [peer for peer in self.peers if isinstance(peer, RemotePeer)]
 
     def change(self, limits: DeliveryLimits) -> None:
         """Take new limits while running; they hold for those who are here, too."""
         self.limits = limits
-        for peer in self.peers:
+        for peer in self.remote_peers:
             peer.max_unanswered = limits.max_unanswered
 
     def take_access(self, authenticator: Authenticator) -> None:
         """Apply changed rules to everybody who is here; who may not stay is closed."""
         self.authenticator = authenticator
-        for peer in list(self.peers):
+        for peer in self.remote_peers:
             rights = authenticator.rights_of(peer.identity)
             if authenticator.is_revoked(peer.identity):
                 rights = Rights(())
@@ -231,20 +273,26 @@ class Bus:
                 log.warning("peer.refused", peer=peer.name, reason="access was withdrawn")
                 peer.connection.close(1008, "access was withdrawn")
 
+    def take_type_checks(self) -> None:
+        """Apply changed type checks to everybody who is here; a rate starts anew."""
+        for peer in self.remote_peers:
+            peer.take_rights(peer.rights)
+
     def log_refusal(self, event: str, peer: str, rule: str, **facts: str) -> None:
         """Say in the log what a peer may not do; a flood of it does not fill the disk."""
         if not self._refusals.take():
             log.warning(event, peer=peer, rule=rule, **facts)
 
-    def subscribe(self, peer: RemotePeer, pattern: str) -> None:
+    def subscribe(self, peer: Member, pattern: str) -> None:
         """Route what `pattern` matches to a peer, within what one peer may have."""
         limit = self.limits.max_subscriptions
-        if len(peer.subscriptions) >= limit and pattern not in peer.subscriptions:
+        is_full = len(peer.subscriptions) >= limit and isinstance(peer, RemotePeer)
+        if is_full and pattern not in peer.subscriptions:
             raise Busy(f"more than {limit} subscriptions", rule="max_subscriptions", limit=limit)
         self.routes.add(pattern, peer)
         peer.subscriptions.add(pattern)
 
-    def unsubscribe(self, peer: RemotePeer, pattern: str) -> None:
+    def unsubscribe(self, peer: Member, pattern: str) -> None:
         self.routes.remove(pattern, peer)
         peer.subscriptions.discard(pattern)
 

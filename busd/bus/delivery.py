@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from busd.bus.journal import MAX_ERROR_CHARACTERS, Row, Status
 from busd.bus.message import NOTHING, Ack, Message, Receipt
 from busd.bus.tally import SAMPLE_MASK
 from busd.rpc.endpoint import Asker
@@ -76,11 +77,11 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         if not ack.success or not self.call_id & SAMPLE_MASK:
             bus.count(self, ack)
         if bus.journal is not None:
-            self._log(bus, bus.journal, peer.name, ack)
+            self._log(bus, bus.journal, peer, ack)
         if frame:
             self.asker.answer_encoded(frame)
 
-    def _log(self, bus: Bus, journal: Journal, name: str, ack: Ack) -> None:
+    def _log(self, bus: Bus, journal: Journal, peer: Peer, ack: Ack) -> None:
         message = self.message
         if ack.success and not self.kept and self.request_id is not UNSET:
             journal.add_plain(
@@ -90,31 +91,61 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
                     self.request_id,
                     message.sender,
                     message.to,
-                    name,
+                    peer.name,
                     self.started,
                     bus.clock(),
                 )
             )
             return
-        began, ended = self.started + bus.wall_offset, bus.clock() + bus.wall_offset
-        journal.add(
-            (
-                self.call_id,
-                message.message_id,  # type: ignore[arg-type]  # both are set by now
-                self.request_id,
-                message.sender,
-                message.to,
-                name,
-                1,
-                began,
-                began,
-                ended,
-                ended,
-                "ok" if ack.success else "failed",
-                "" if ack.success else ack.message[:1000],
-                self.kept,
-            )
+        ended = bus.clock()
+        journal.add(self.ended_row(peer, ack, ended, ended, bus.wall_offset))
+
+    # Rows of the activity log, whose times are those of the day
+
+    def open_row(self, peer: Peer, wall_offset: float) -> Row:
+        """Give the row of an addressee that has not answered yet."""
+        return self._row(peer, wall_offset, 0.0, 0.0, "in flight", "")
+
+    def ended_row(
+        self, peer: Peer, ack: Ack, ended: float, finished: float, wall_offset: float
+    ) -> Row:
+        """Give the row of an addressee that has answered; `finished` is 0 if others have not."""
+        finished = finished and finished + wall_offset
+        status: Status = "ok" if ack.success else "failed"
+        error = "" if ack.success else ack.message[:MAX_ERROR_CHARACTERS]
+        return self._row(peer, wall_offset, ended + wall_offset, finished, status, error)
+
+    def _row(
+        self,
+        peer: Peer,
+        wall_offset: float,
+        ended: float,
+        finished: float,
+        status: Status,
+        error: str,
+    ) -> Row:
+        message, began = self.message, self.started + wall_offset
+        is_first = self.is_first(peer)
+        return (
+            self.call_id,
+            self.message_id,
+            self.request_id,
+            str(message.sender),
+            message.to,
+            peer.name,
+            int(is_first),
+            began,
+            began,
+            ended,
+            finished,
+            status,
+            error,
+            self.kept if is_first else "",
         )
+
+    def is_first(self, peer: Peer) -> bool:
+        """True for the one addressee whose row has the payload."""
+        return True
 
     def refuse(self, peer: Peer, error: Raw | UnsetType) -> None:
         """Take an error reply, or one that makes no sense, as a failed ack."""
@@ -137,6 +168,9 @@ class FanOut(Delivery, eq=False, gc=False):
     limits: DeliveryLimits
     held_bytes: int = 0
     acks: list[Ack] = []
+
+    def is_first(self, peer: Peer) -> bool:
+        return self.first is peer
 
     def settle(self, peer: Peer, ack: Ack) -> None:
         if ack.payload is not NOTHING and memoryview(ack.payload)[0] != _OPENING_BRACE:

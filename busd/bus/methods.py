@@ -10,8 +10,9 @@ from msgspec import UNSET, Raw, UnsetType, field
 
 from busd import __version__
 from busd.bus.address import check_address, check_pattern
+from busd.bus.local import MAX_SHOWN
 from busd.bus.message import Message, Payload, Receipt
-from busd.bus.peer import RemotePeer
+from busd.bus.peer import Member, RemotePeer
 from busd.errors import (
     AccessRefused,
     AlreadyInitialized,
@@ -98,6 +99,7 @@ class ConnectionStatus(msgspec.Struct, rename="camel"):
     connection_id: str
     subscriptions: list[str]
     client_info: Payload
+    more_subscriptions: int | UnsetType = UNSET  # how many of a plugin's are left out
 
 
 class Status(msgspec.Struct, rename="camel"):
@@ -120,7 +122,7 @@ class Status(msgspec.Struct, rename="camel"):
 )
 def initialize(
     peer: RemotePeer, params: InitializeParams, asker: Asker, request_id: RequestId, /
-) -> Initialized:
+) -> object:
     """Join the bus under a name; the first request on a connection."""
     if peer.is_initialized:
         raise AlreadyInitialized("already initialized")
@@ -136,12 +138,13 @@ def initialize(
         bus.log_refusal("peer.refused", params.client_id, decision.rule, identity=str(identity))
         raise AccessRefused(f"{identity} may not be {params.client_id}", rule=decision.rule)
     peer.take_name(params.client_id, info, identity, rights)
-    bus.join(peer)
     extensions = Extensions(
         max_frame_bytes=rights.max_frame_bytes(peer.connection.limits.max_frame_bytes),
         ack_seconds=bus.limits.ack_seconds,
     )
-    return Initialized(bus.server_id, Named(), Capabilities(extensions))
+    asker.answer(request_id, Initialized(bus.server_id, Named(), Capabilities(extensions)))
+    bus.join(peer)  # after the answer: who watches may have a word for the new peer at once
+    return DEFERRED
 
 
 @methods.register(
@@ -207,7 +210,10 @@ def discover(
     return describe_methods("busd", __version__, described, always=(NotInitialized,))
 
 
-def _status_of(peer: RemotePeer) -> ConnectionStatus:
-    return ConnectionStatus(
-        peer.name, peer.connection_id, sorted(peer.subscriptions), peer.info or Raw(b"{}")
-    )
+def _status_of(peer: Member) -> ConnectionStatus:
+    subscriptions = sorted(peer.subscriptions)
+    status = ConnectionStatus(peer.name, peer.connection_id, subscriptions, peer.info or Raw(b"{}"))
+    if len(subscriptions) > MAX_SHOWN and not isinstance(peer, RemotePeer):
+        status.subscriptions = subscriptions[:MAX_SHOWN]
+        status.more_subscriptions = len(subscriptions) - MAX_SHOWN
+    return status

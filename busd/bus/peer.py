@@ -31,13 +31,22 @@ _connection_numbers = count(1)
 
 
 class Peer(Protocol):
-    """What the bus knows of a party: its name, and how to hand it a message."""
+    """What a route leads to: it has a name, and messages are handed to it."""
 
     name: str
     bus: Bus
 
     def hand_over(self, message: Message, frame: bytes, delivery: Delivery) -> None:
         """Take one message; its ack goes to `delivery`, at once or later."""
+
+
+class Member(Peer, Protocol):
+    """What the bus knows of a peer that has joined: also what it owes and subscribed to."""
+
+    connection_id: str
+    info: Raw | None
+    calls: dict[int, Any]  # call id -> Delivery
+    subscriptions: set[str]
 
 
 class RemotePeer(Endpoint[Message, Ack]):
@@ -144,7 +153,9 @@ class RemotePeer(Endpoint[Message, Ack]):
     def take_rights(self, rights: Rights) -> None:
         """Be allowed this from now on, whatever was allowed before."""
         self.rights = rights
-        self.guard = Guard(rights, self.bus.clock) if rights.limits_messages else None
+        types = None if rights.speaks_as_anybody else self.bus.type_checks or None
+        is_guarded = rights.limits_messages or types is not None
+        self.guard = Guard(rights, self.bus.clock, types) if is_guarded else None
         self.speaks_as = {self.name}
         limit = rights.max_frame_bytes(self.connection.limits.max_frame_bytes)
         self.connection.framer.allow(limit)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("busd.client")
 
+WatchLine = Callable[[bool], None]
 _HANDSHAKE_SECONDS = 10.0
 _SWEEP_SECONDS = 0.25
 
@@ -32,7 +33,8 @@ class Caller:
     """One line at a time: opened, introduced, and opened again when it is lost.
 
     `introduce` says who we are on a line that was just opened; `on_change` hears that the line
-    was opened, closed or refused for good.
+    was opened, closed or refused for good. `watchers` belong to the program: they hear that the
+    line was lost (False), and that it is open again (True).
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Caller:
         self._take = take
         self._introduce = introduce
         self._on_change = on_change
+        self.watchers: list[WatchLine] = []
         self._touched: list[Connection] = []
         self._is_flush_due = False
 
@@ -129,11 +132,13 @@ class Caller:
                 return  # we closed it ourselves
             log.warning("line to %s lost: %s", self.address, self.line.reason)
             self.line = None
+            self._tell_watchers(is_open=False)
             for pause in pauses():
                 await anyio.sleep(pause)
                 try:
                     await self._open()
                     log.info("line to %s opened again", self.address)
+                    self._tell_watchers(is_open=True)
                     break
                 except (BusUnreachable, NoAnswer):
                     continue
@@ -143,6 +148,13 @@ class Caller:
                     self.failure = refusal
                     self._announce()
                     return
+
+    def _tell_watchers(self, *, is_open: bool) -> None:
+        for function in self.watchers:
+            try:
+                function(is_open)
+            except Exception:  # as a handler's: a mistake of the program, and the line goes on
+                log.exception("%r failed", function)
 
     def _announce(self) -> None:
         self._changed.set()

@@ -15,6 +15,7 @@ from anyio.from_thread import BlockingPortal
 from msgspec import Raw
 
 from busd.bus.message import Receipt
+from busd.client.caller import WatchLine
 from busd.client.client import Client
 from busd.client.handlers import ANY_TYPE, H
 from busd.client.incoming import Incoming, T
@@ -152,6 +153,14 @@ class SyncClient:
             return function
 
         return registered
+
+    def on_line(self, function: WatchLine) -> WatchLine:
+        """Have a function called when the line is lost (False) and open again (True).
+
+        It is called in the thread of the loop, and must neither block nor use this client: set a
+        threading.Event, or put something into a queue.
+        """
+        return self._client.on_line(function)
 
     def messages(self) -> Iterator[SyncIncoming]:
         """Give the messages that no handler takes, as `Client.messages` does."""

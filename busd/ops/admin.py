@@ -26,6 +26,7 @@ from busd.errors import (
     MalformedAddress,
 )
 from busd.ops.running import RunningBus
+from busd.plugin.host import PluginStatus
 from busd.rpc.endpoint import Asker
 from busd.rpc.envelope import RequestId
 from busd.rpc.methods import DEFERRED, Methods
@@ -68,6 +69,10 @@ class ExplainParams(msgspec.Struct, rename="camel"):
     unit: str | UnsetType = UNSET
     token: str | UnsetType = UNSET
     type: str | UnsetType = UNSET
+
+
+class KnownPlugins(msgspec.Struct):
+    plugins: list[PluginStatus]
 
 
 class TraceParams(msgspec.Struct, rename="camel"):
@@ -143,6 +148,14 @@ def admin_methods(daemon: RunningBus) -> Methods[RemotePeer]:
             asker.answer(request_id, Done())  # first: it may be our own connection that closes
             _take_tokens(daemon)
         return DEFERRED
+
+    @table.register("bus.listPlugins", Nothing, KnownPlugins, errors=(AccessRefused,))
+    def list_plugins(
+        peer: RemotePeer, params: Nothing, asker: Asker, request_id: RequestId, /
+    ) -> KnownPlugins:
+        """Name the plugins there are, what they answer, and what went wrong with them."""
+        _require_admin(peer)
+        return KnownPlugins(daemon.plugins.describe())
 
     @table.register("bus.trace", TraceParams, Traced, errors=(AccessRefused, InvalidParams))
     def trace_message(
@@ -239,4 +252,7 @@ def _decide(daemon: RunningBus, peer: RemotePeer, params: ExplainParams) -> Deci
     ):
         if not decision.allowed:
             return decision
-    return decision
+    if params.type is UNSET or rights.speaks_as_anybody:
+        return decision
+    by_type = daemon.bus.type_checks.decide(params.sender, params.type)
+    return decision if by_type.allowed else by_type

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from io import TextIOWrapper
@@ -19,15 +20,20 @@ from busd.errors import (
     NoAnswer,
     RequestError,
 )
+from busd.ops.cli_agents import agents
+from busd.ops.cli_chat import chat
 from busd.ops.cli_doctor import doctor
 from busd.ops.cli_install import install
 from busd.ops.cli_journal import log, trace
 from busd.ops.cli_operate import config, explain, token
+from busd.ops.cli_plugins import plugins
 from busd.ops.cli_serve import serve
-from busd.ops.cli_talk import call, describe, listen, send, status
+from busd.ops.cli_talk import call, describe, listen, printable, send, status
+from busd.ops.cli_worker import worker
 
 FAILURE, USAGE, UNREACHABLE, TRY_AGAIN, REFUSED, MISCONFIGURED = 1, 2, 69, 75, 77, 78
 _BUSY_CODE, _NO_ENTRY_CODE = -32004, -32005
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # a full disk, a lost terminal
 _SHELLS = ("bash", "zsh", "fish")
 
 
@@ -39,7 +45,7 @@ class Verbs(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError:
             # `busd listen … | head`: whoever read us has seen enough.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _forget_unwritten()
             ctx.exit(0)
 
 
@@ -78,6 +84,9 @@ for verb in (
     serve,
     send,
     listen,
+    chat,
+    agents,
+    plugins,
     call,
     status,
     describe,
@@ -88,6 +97,7 @@ for verb in (
     config,
     install,
     doctor,
+    worker,
 ):
     cli.add_command(verb)
 
@@ -104,12 +114,23 @@ def main() -> None:
         sys.exit(USAGE)
     except (KeyboardInterrupt, click.Abort):
         sys.exit(130)
+    except OSError as problem:
+        if problem.errno not in _UNWRITABLE:
+            raise
+        _forget_unwritten()
+        click.echo(f"busd: what it prints cannot be written: {problem.strerror}", err=True)
+        sys.exit(FAILURE)
     except UnicodeError:
         click.echo("busd: what was typed or piped in is not UTF-8", err=True)
         sys.exit(USAGE)
     except BusdError as problem:
-        click.echo(f"busd: {problem}", err=True)
+        click.echo(f"busd: {printable(str(problem))}", err=True)  # peers have a word in it
         sys.exit(exit_code_of(problem))
+
+
+def _forget_unwritten() -> None:
+    """Let nobody try again, at the very end, to write what cannot be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def exit_code_of(problem: BusdError) -> int:

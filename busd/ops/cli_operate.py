@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from typing import Any
 
@@ -177,12 +179,13 @@ def _toml_lines(values: dict[str, Any], prefix: str) -> list[str]:
     import msgspec
 
     lines: list[str] = []
-    for name, value in values.items():
+    for key, value in values.items():
+        name = key if re.fullmatch(r"[\w-]+", key, re.ASCII) else json.dumps(key)
         if isinstance(value, dict):
             lines += _toml_lines(value, f"{prefix}{name}.")
         elif name == "grant" and not prefix:
             for grant in value:
-                known = {key: each for key, each in grant.items() if each is not None}
+                known = {word: each for word, each in grant.items() if each is not None}
                 lines += ["[[grant]]", *_toml_lines(known, "")]
         elif value is not None:
             lines.append(f"{prefix}{name} = {msgspec.json.encode(value).decode()}")

@@ -87,6 +87,7 @@ def _say_ready(addresses: list[BusAddress]) -> None:
     click.echo("Try, in other terminals:")
     click.echo(f"  {busd} listen agent:bob{where}")
     click.echo(f'  {busd} send agent:bob "hello" --wait{where}')
+    click.echo(f"  {busd} chat{where}")
     click.echo(f"  {busd} status{where}")
     click.echo("Ctrl-C stops it.")
     sys.stdout.flush()

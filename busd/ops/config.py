@@ -9,14 +9,16 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
+from busd.agent.settings import AgentsSettings, WorkerSettings
 from busd.bus.access import Grant, Policy, check_grants
 from busd.bus.delivery import DeliveryLimits
 from busd.bus.journal import JournalSettings
 from busd.errors import ConfigError
+from busd.plugin.host import PluginSettings
 from busd.wire.bus_address import parse_bus_address
 from busd.wire.connection import WireLimits
 from busd.wire.places import default_listen, state_directory
@@ -25,7 +27,17 @@ from busd.wire.tls_settings import TlsSettings
 Loop = Literal["uvloop", "asyncio", "trio"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 _ENVIRONMENT, _FLAGS = "environment", "command line"
-_LISTS = ("listen", "allowed_origins")
+_LISTS = (
+    "listen",
+    "allowed_origins",
+    "plugins.folders",
+    "plugins.disabled",
+    "agents.channel_types",
+)
+# Tables of their own, any number of them: only files have those.
+_TABLES: dict[str, type[msgspec.Struct]] = {"workers": WorkerSettings, "grant": Grant}
+_ONLY_IN_FILES = (*_TABLES, "plugins.settings")
+_MAY_BE_ZERO = ("uid", "restarts", "idle_seconds")  # root; none; never
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,6 +54,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delivery: DeliveryLimits = DeliveryLimits()
     journal: JournalSettings = JournalSettings()
     tls: TlsSettings = TlsSettings()
+    plugins: PluginSettings = PluginSettings()
+    agents: AgentsSettings = AgentsSettings()
+    workers: dict[str, WorkerSettings] = {}
     grant: list[Grant] = []
 
 
@@ -103,8 +118,9 @@ def _read_environment() -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in setting_names():
         text = os.environ.get("BUSD_" + name.replace(".", "_").upper())
-        if text is None or name.partition(".")[0] == "grant" or name in _groups():
-            continue  # grants are tables, and a group is no setting
+        is_in_file = name in _ONLY_IN_FILES or name.partition(".")[0] in _TABLES
+        if text is None or is_in_file or name in _groups():
+            continue  # a group is no setting
         place = found
         *groups, key = name.split(".")
         for group in groups:
@@ -125,16 +141,27 @@ def _merge(found: dict[str, Any], said: dict[str, Any]) -> None:
 
 
 def _convert(found: dict[str, Any], source: str, *, strict: bool = True) -> Settings:
+    _check_workers(found.get("workers"), source, strict=strict)
     try:
         return msgspec.convert(found, Settings, strict=strict)
     except msgspec.ValidationError as problem:
         raise ConfigError(f"{source}: {_explain(str(problem))}") from None
 
 
-def _explain(problem: str) -> str:
+def _check_workers(tables: object, source: str, *, strict: bool) -> None:
+    """Look at each table by itself: of a dict msgspec does not say which one is wrong."""
+    for name, table in tables.items() if isinstance(tables, dict) else ():
+        try:
+            msgspec.convert(table, WorkerSettings, strict=strict)
+        except msgspec.ValidationError as problem:
+            why = _explain(str(problem), f"workers.{name}")
+            raise ConfigError(f"{source}: {why}") from None
+
+
+def _explain(problem: str, table: str = "") -> str:
     """Put msgspec's words into the operator's: name the key, suggest the one that was meant."""
     where = re.search(r" - at `\$\.?([^`]*)`", problem)
-    place = where[1] if where else ""
+    place = ".".join(part for part in (table, where[1] if where else "") if part)
     said = problem[: where.start()] if where else problem
     unknown = re.search(r"unknown field `(.*)`", said)
     if not unknown:
@@ -143,6 +170,8 @@ def _explain(problem: str) -> str:
         return f"{place}: {said[0].lower()}{said[1:]}{right}"
     key = f"{place}.{unknown[1]}" if place else unknown[1]
     plain = re.sub(r"\[(\d+|\.\.\.)\]", "", key)
+    if table:
+        plain = f"workers.{unknown[1]}"
     near = difflib.get_close_matches(plain, setting_names(), n=1)
     return f"unknown setting {key!r}" + (f"; did you mean {near[0]!r}?" if near else "")
 
@@ -156,7 +185,7 @@ def _names(kind: type[msgspec.Struct], prefix: str) -> list[str]:
     names: list[str] = []
     for field in msgspec.structs.fields(kind):
         names.append(f"{prefix}{field.name}")
-        inner = Grant if f"{prefix}{field.name}" == "grant" else field.type
+        inner = _TABLES.get(f"{prefix}{field.name}", field.type)
         if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
             names += _names(inner, f"{prefix}{field.name}.")
     return names
@@ -173,9 +202,12 @@ def _choices(name: str) -> tuple[str, ...]:
     """Give the words that a setting may be; none if it is no word."""
     kind: Any = Settings
     for part in name.split("."):
+        if get_origin(kind) is dict:
+            kind = get_args(kind)[1]  # the part is a name that the operator chose
+            continue
         members = {field.name: field.type for field in msgspec.structs.fields(kind)}
         kind = members.get(part)
-        if not isinstance(kind, type):
+        if not isinstance(kind, type) and get_origin(kind) is not dict:
             break
     return get_args(kind)
 
@@ -192,19 +224,29 @@ def _check(settings: Settings, source: str) -> None:
         for address in settings.listen:
             parse_bus_address(address)
         check_grants(settings.grant)
+        for name, worker in settings.workers.items():
+            _check_worker(name, worker)
     except ConfigError as problem:
         raise ConfigError(f"{source}: {problem}") from None
+
+
+def _check_worker(name: str, worker: WorkerSettings) -> None:
+    programs = {"command": worker.command, "agent": worker.agent, "openai_url": worker.openai_url}
+    said = [key for key, value in programs.items() if value]
+    if len(said) > 1:
+        raise ConfigError(f"workers.{name} has {' and '.join(said)}: say only one of them")
 
 
 def _check_numbers(settings: Settings) -> None:
     """A limit of nothing, or a time without end, is a mistake, never a wish."""
     groups = {f"{name}.": getattr(settings, name) for name in _groups()}
     grants = {f"grant[{index}].": grant for index, grant in enumerate(settings.grant)}
-    for group, values in {"": settings, **groups, **grants}.items():
+    workers = {f"workers.{name}.": worker for name, worker in settings.workers.items()}
+    for group, values in {"": settings, **groups, **workers, **grants}.items():
         for field in msgspec.structs.fields(values):
             value = getattr(values, field.name)
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not is_number or field.name == "uid":
+            if not is_number or (value == 0 and field.name in _MAY_BE_ZERO):
                 continue
             if not value > 0:
                 raise ConfigError(f"{group}{field.name} must be more than 0, not {value}")

@@ -49,6 +49,46 @@ ABOUT = {
     "tls.key": "PEM file with its key, if it is not in the same file",
     "tls.client_ca": "PEM file with the authority that signs clients' certificates",
     "tls.client_certificate": "whether clients show one: `none`, `optional` or `required`",
+    "plugins.folders": "more folders to look for plugins in",
+    "plugins.disabled": "names of plugins that are not to run",
+    "plugins.max_running": "messages that one plugin may be at work on; then it is busy",
+    "plugins.handler_seconds": "time a plugin has to answer a message",
+    "plugins.start_seconds": "time a plugin has to be imported, and to start",
+    "plugins.stop_seconds": "time a plugin has to stop",
+    "plugins.settings": "a table for each plugin that has settings of its own",
+    "agents.ready_seconds": "time a worker has from its start to `initialize`",
+    "agents.stop_seconds": "time a worker has to end before it is killed",
+    "agents.max_workers": "workers at a time",
+    "agents.max_starting": "workers that start at a time; twice the cores if not set",
+    "agents.max_waiting": "messages held for one worker that is starting",
+    "agents.channel_types": "kinds of channel that a `spawn_request` may name",
+    "agents.when_bus_stops": "`stop` workers with the bus, or `keep` them for the next one",
+    "agents.adopt_seconds": "how long kept workers wait for the bus to come back",
+    "agents.memory_max_bytes": "memory of all workers together (systemd)",
+    "agents.cpu_percent": "processor time of all workers together (systemd)",
+    "agents.tasks_max": "processes and threads of all workers together (systemd)",
+    "agents.keep_days": "how long workspaces of stopped agents are kept",
+    "workers": "the workers of one channel; `workers.default` is for channels without a table",
+    "workers.command": "any program: a message's text in, the answer out; else an echo answers",
+    "workers.agent": "instead: a program that is itself a peer of the bus",
+    "workers.openai_url": "instead: an endpoint that speaks OpenAI's chat completions",
+    "workers.model": "the model to ask there",
+    "workers.pass_text": "how the text gets in: `stdin` or `argument`",
+    "workers.persistent": "one process for the whole conversation: `no`, `lines` or `json`",
+    "workers.until": "the line that ends an answer where `persistent` is `lines`",
+    "workers.prompt": "what such a program shows when it waits for the next line",
+    "workers.stream": "send each line of the answer as it comes",
+    "workers.when_busy": "a message during a turn: `queue`, `interrupt`, `merge` or `reject`",
+    "workers.turn_seconds": "time for one answer",
+    "workers.idle_seconds": "time without a message until the worker is stopped; 0: never",
+    "workers.spawner": "`systemd`, `subprocess`, or `auto` for the best there is",
+    "workers.environment": "more environment variables; no place for secrets",
+    "workers.credentials": "names and files of secrets, found in `$CREDENTIALS_DIRECTORY`",
+    "workers.memory_max_bytes": "memory of one worker",
+    "workers.cpu_percent": "processor time of one worker",
+    "workers.tasks_max": "processes and threads of one worker",
+    "workers.restarts": "failures in a row before a worker is given up",
+    "workers.restart_seconds": "wait before the first restart; doubled each time",
     "grant": "what a uid, systemd unit, token or certificate may do; any number of tables",
     "grant.name": "what rules call it; else its number",
     "grant.uid": "for processes of this user on the Unix socket",
@@ -88,8 +128,8 @@ def _defaults(settings: msgspec.Struct, prefix: str) -> Iterator[tuple[str, obje
 
 
 def _table_of(kind: object) -> type[msgspec.Struct] | None:
-    """Give the struct of a setting that is a list of tables."""
-    inner = get_args(kind)[0] if get_origin(kind) is list else None
+    """Give the struct of a setting that is a list of tables, or tables by name."""
+    inner = get_args(kind)[-1] if get_origin(kind) in (list, dict) else None
     is_struct = isinstance(inner, type) and issubclass(inner, msgspec.Struct)
     return inner if is_struct else None
 
@@ -98,7 +138,8 @@ def _lines_for(name: str, value: object, kind: object) -> str:
     about = f"# {ABOUT[name]}\n" if name in ABOUT else ""
     if table := _table_of(kind):
         keys = (_member_lines(name, field) for field in msgspec.structs.fields(table))
-        return f"{about}#[[{name}]]\n{''.join(keys)}"
+        head = f"[[{name}]]" if get_origin(kind) is list else f"[{name}.default]"
+        return f"{about}#{head}\n{''.join(keys)}"
     return f"{about}{_value_line(name, value)}"
 
 

@@ -31,6 +31,7 @@ class BusCollector(Collector):
         yield from self._counters()
         yield from self._gauges()
         yield from self._journal()
+        yield from self._plugins()
         yield self._latency()
 
     def _counters(self) -> Iterator[Metric]:
@@ -64,7 +65,7 @@ class BusCollector(Collector):
         peers = daemon.bus.peers
         connections = daemon.connections.open
         gauges = {
-            "busd_peers": ("Peers that have initialized.", len(peers)),
+            "busd_peers": ("Peers that have initialized.", len(daemon.bus.remote_peers)),
             "busd_connections": ("Open connections.", len(connections)),
             "busd_messages_unanswered": (
                 "Messages handed over and not answered yet.",
@@ -103,6 +104,23 @@ class BusCollector(Collector):
             "Rows of the activity log that were given up.",
             value=journal.dropped,
         )
+
+    def _plugins(self) -> Iterator[Metric]:
+        handled = CounterMetricFamily(
+            "busd_plugin_handled", "Messages and calls a plugin has answered.", labels=["plugin"]
+        )
+        faults = CounterMetricFamily(
+            "busd_plugin_faults", "What was blamed on a plugin.", labels=["plugin"]
+        )
+        counts: dict[str, tuple[int, int]] = {}
+        for each in self._daemon.plugins.describe():
+            so_far = counts.get(each.name, (0, 0))  # bad ones may have the name of a good one
+            counts[each.name] = (so_far[0] + each.handled, so_far[1] + each.faults)
+        for name, (good, bad) in counts.items():
+            handled.add_metric([name], good)
+            faults.add_metric([name], bad)
+        yield handled
+        yield faults
 
     def _latency(self) -> Metric:
         tally = self._daemon.bus.tally

@@ -8,6 +8,7 @@ from busd.bus.bus import Bus
 from busd.ops.config import Settings
 from busd.ops.offload import Offload
 from busd.ops.tokens import TokenStore
+from busd.plugin.host import PluginHost
 from busd.wire.connections import Connections
 
 
@@ -19,4 +20,5 @@ class RunningBus(Protocol):
     connections: Connections
     tokens: TokenStore
     offload: Offload
+    plugins: PluginHost
     lag_seconds: float

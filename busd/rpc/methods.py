@@ -88,6 +88,11 @@ class Methods(Generic[C]):
 
         return registered
 
+    def forget(self, name: str) -> None:
+        """Take a method out of the table, if it is there."""
+        self.described.pop(name, None)
+        self._table.pop(name, None)
+
     def copy(self) -> Methods[C]:
         """Give a table that can be added to without changing this one."""
         copied: Methods[C] = Methods()

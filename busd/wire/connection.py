@@ -82,6 +82,7 @@ class Connection:
     __slots__ = (
         "_on_gone",
         "_out",
+        "_reads_at_ping",
         "_touched",
         "clock",
         "credentials",
@@ -92,6 +93,7 @@ class Connection:
         "is_closed",
         "limits",
         "quiet_rounds",
+        "reads",
         "remote",
         "session",
         "transport",
@@ -115,7 +117,9 @@ class Connection:
         self.clock = clock
         self.credentials = NOBODY
         self.deadline = inf  # on the sweeper's clock; past it the connection is aborted
+        self.reads = 0  # chunks; whoever looks twice sees whether the peer said anything
         self.quiet_rounds = 0
+        self._reads_at_ping = 0
         self.is_clogged = False
         self.is_closed = False
         self.has_ended = False
@@ -134,7 +138,7 @@ class Connection:
 
     def data_received(self, data: bytes) -> None:
         """Pass each frame of this chunk up, then flush every connection it touched."""
-        self.quiet_rounds = 0
+        self.reads += 1
         framer = self.framer
         try:
             receive = self.session.receive
@@ -238,7 +242,9 @@ class Connection:
 
     def ping(self) -> None:
         """Find out whether a quiet peer is still there; three rounds of silence end it."""
-        self.quiet_rounds += 1
+        is_quiet = self.reads == self._reads_at_ping
+        self.quiet_rounds = self.quiet_rounds + 1 if is_quiet else 1
+        self._reads_at_ping = self.reads
         buffers = self.framer.encode_ping()
         if buffers and self.quiet_rounds > 3:
             self.abort("no pong")

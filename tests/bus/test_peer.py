@@ -39,7 +39,7 @@ def test_senders_that_were_checked_are_remembered_within_a_bound(
     monkeypatch.setattr(module, "_MAX_SENDERS_REMEMBERED", 5)
     bus = MemoryBus()
     router = bus.join("router")
-    (remote,) = bus.core.peers
+    (remote,) = bus.core.remote_peers
     for number in range(50):
         router.notify("nobody", {}, sender=f"tg:{number}")
         assert len(remote.speaks_as) <= 6

@@ -96,6 +96,25 @@ async def test_the_messages_loop_goes_on_after_a_crash_of_the_bus(bus: Restartab
             tasks.cancel_scope.cancel()
 
 
+async def test_a_program_hears_that_the_line_is_lost_and_open_again(
+    bus: Restartable, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[bool] = []
+    async with Client("ann", address=bus.address(), **PATIENT) as ann:
+
+        @ann.on_line
+        def fail(is_open: bool) -> None:
+            raise ValueError(is_open)  # its own fault: nobody else notices
+
+        ann.on_line(heard.append)
+        for _ in range(2):
+            bus.kill()
+            await bus.start()
+            await until_back(ann)
+    assert heard == [False, True] * 2  # and nothing at the end, which is our own
+    assert caplog.text.count("ValueError: ") == 4
+
+
 async def test_a_send_in_flight_says_that_it_may_have_been_delivered(bus: Restartable) -> None:
     async with Client("ann", address=bus.address(), **PATIENT) as ann:
         lost = await lose_line(ann, bus)
@@ -147,7 +166,8 @@ async def test_an_unsubscribe_without_a_line_holds_when_the_bus_is_back(bus: Res
             tasks.start_soon(ann.unsubscribe, "a:*")
             await anyio.wait_all_tasks_blocked()
             await bus.start()
-        [me] = (await ann.status())["connections"]
+        connections = (await ann.status())["connections"]
+        [me] = [each for each in connections if each["clientId"] == "ann"]
         assert me["subscriptions"] == ["ann", "b:*"]
 
 

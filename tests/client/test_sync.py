@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import queue
 import signal
 import socket
 import subprocess
@@ -266,6 +267,21 @@ def test_a_send_in_flight_says_that_it_may_have_been_delivered_and_the_next_one_
                 sent = pool.submit(ann.send, "ann", {})
                 bus.start_now()
                 assert sent.result(PATIENCE_SECONDS).acks[0].success
+    finally:
+        bus.end()
+
+
+def test_a_program_hears_that_the_line_is_lost_and_open_again(tmp_path: Path) -> None:
+    bus = Restartable(tmp_path)
+    heard: queue.Queue[bool] = queue.Queue()
+    try:
+        with SyncClient("ann", address=bus.address(), **PATIENT) as ann:
+            ann.on_line(heard.put)
+            bus.kill()
+            assert heard.get(timeout=PATIENCE_SECONDS) is False
+            bus.start_now()
+            assert heard.get(timeout=PATIENCE_SECONDS) is True
+        assert heard.empty()
     finally:
         bus.end()
 

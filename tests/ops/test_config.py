@@ -101,12 +101,47 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
         ),
         ("[[grant]]\nuid = '1'", "grant[0].uid: expected `int | null`, got `str`"),
         ("[[grant]]\nuid = 1\nburst = 0", "grant[0].burst must be more than 0, not 0"),
+        (
+            "[workers.default]\ncomand = ['x']",
+            "unknown setting 'workers.default.comand'; did you mean 'workers.command'?",
+        ),
+        (
+            "[workers.tg]\nwhen_busy = 'no'",
+            "workers.tg.when_busy: invalid enum value 'no'; use queue, interrupt, merge or reject",
+        ),
+        ("[workers.tg]\ncommand = 'x'", "workers.tg.command: expected `array`, got `str`"),
+        ("[workers.tg]\nturn_seconds = 0", "workers.tg.turn_seconds must be more than 0, not 0"),
+        ("[workers.tg]\nrestarts = -1", "workers.tg.restarts must be more than 0, not -1"),
+        (
+            "[workers.tg]\ncommand = ['x']\nopenai_url = 'http://x'",
+            "workers.tg has command and openai_url: say only one of them",
+        ),
+        ("workers = 5", "workers: expected `object`, got `int`"),
+        ("workers.tg = 5", "workers.tg: expected `object`, got `int`"),
+        ("agents.max_workers = 0", "agents.max_workers must be more than 0, not 0"),
+        (
+            "plugins.disable = ['x']",
+            "unknown setting 'plugins.disable'; did you mean 'plugins.disabled'?",
+        ),
+        ("plugins.settings = 5", "plugins.settings: expected `object`, got `int`"),
     ],
 )
 def test_a_mistake_is_named_with_its_key(tmp_path: Path, text: str, expected: str) -> None:
     said = refusal(write(tmp_path, text))
     assert expected in said
     assert ("did you mean" in said) == ("did you mean" in expected)
+
+
+def test_workers_may_have_no_restarts_and_never_be_idle(tmp_path: Path) -> None:
+    path = write(tmp_path, "[workers.default]\nrestarts = 0\nidle_seconds = 0\n")
+    worker = load_settings(path).workers["default"]
+    assert (worker.restarts, worker.idle_seconds) == (0, 0)
+
+
+def test_plugins_can_be_disabled_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BUSD_PLUGINS_DISABLED", "bub,greet")
+    monkeypatch.setenv("BUSD_WORKERS", "x")  # tables are only in files
+    assert load_settings().plugins.disabled == ["bub", "greet"]
 
 
 def test_a_mistake_in_a_flag_is_the_command_lines() -> None:

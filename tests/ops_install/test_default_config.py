@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
+from busd.agent.settings import WorkerSettings
 from busd.bus.access import Grant
 from busd.ops.config import Settings, load_settings, setting_names
 from busd.ops.default_config import ABOUT, encode_default_config
@@ -22,8 +23,10 @@ def test_every_line_is_commented_out() -> None:
 def test_every_setting_is_there_with_a_line_about_it() -> None:
     shown = {line[1:].split(" = ")[0]: LINES[number - 1] for number, line in enumerate(LINES)}
     for name in setting_names():
-        if name.startswith("grant."):
-            assert shown.get(name.removeprefix("grant.")) == f"# {ABOUT[name]}"
+        table, _, key = name.partition(".")
+        if key and table in ("grant", "workers"):
+            assert f"# {ABOUT[name]}" in LINES
+            assert key in shown
             continue  # a member of a table
         if any(other.startswith(f"{name}.") for other in setting_names()):
             continue  # a group
@@ -36,7 +39,7 @@ def test_without_the_marks_it_says_what_is_the_default(tmp_path: Path) -> None:
     config = tmp_path / "busd.toml"
     at = values.index("[[grant]]")
     config.write_text("\n".join(values[:at]))
-    assert load_settings(str(config), {}) == Settings()
+    assert load_settings(str(config), {}) == Settings(workers={"default": WorkerSettings()})
     # A grant is for somebody: that much the operator must add.
     config.write_text("\n".join([*values, "uid = 1000"]))
     assert load_settings(str(config), {}).grant == [Grant(name="1", uid=1000)]

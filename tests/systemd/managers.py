@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import select
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from tests.daemons import PATIENCE_SECONDS
 
 ROOT = Path(busd.__file__).parent.parent
 SYSTEMD = Path("/lib/systemd/systemd")
+_JOURNALD = Path("/lib/systemd/systemd-journald")
 _SHIPPED = Path("/usr/lib/systemd")
 # Of all that the host has, only these: they start nothing.
 _TARGETS = ("basic", "sockets", "timers", "paths", "shutdown", "exit", "sysinit", "multi-user")
@@ -141,8 +143,11 @@ def is_booted() -> bool:
 
 
 @contextmanager
-def open_user_manager() -> Iterator[UserManager]:
-    """Run a user's manager; raises NoManager if that cannot be."""
+def open_user_manager(*, is_shared: bool = True) -> Iterator[UserManager]:
+    """Run a user's manager; raises NoManager if that cannot be.
+
+    Its mounts are shared among its own children: else it could not bring credentials to them.
+    """
     _check_programs("unshare", "nsenter")
     if not is_booted() and os.geteuid() != 0:
         raise NoManager("this host was not booted with systemd, and only root can pretend it was")
@@ -152,7 +157,9 @@ def open_user_manager() -> Iterator[UserManager]:
         _link_units(folder / "units", _SHIPPED / "user")
         command = [str(SYSTEMD), "--user", "--log-target=console", "--unit=basic.target"]
         if not is_booted():
-            setup = "mount -t tmpfs busd /run/systemd && mkdir /run/systemd/system"
+            setup = f"mount --make-{'rshared' if is_shared else 'rprivate'} /"
+            setup += " && mount -t tmpfs busd /run/systemd"
+            setup += " && mkdir /run/systemd/system"
             command = ["unshare", "--mount", "sh", "-ec", f'{setup} && exec "$@"', "sh", *command]
             Path("/run/systemd").mkdir(exist_ok=True)
         with _open_process(command, _user_environment(folder), folder) as process:
@@ -174,6 +181,39 @@ def open_system_manager() -> Iterator[SystemManager]:
         command = ["unshare", *spaces, "--fork", "--kill-child", "sh", "-e", str(script)]
         with _open_process([*command, str(folder)], _system_environment(), folder) as process:
             yield SystemManager(process, folder)
+
+
+@contextmanager
+def open_journal(manager: Manager) -> Iterator[None]:
+    """Run a journald of its own where a manager runs; raises NoManager if that cannot be.
+
+    It keeps everything in memory and reads only what it is told, not the kernel's log.
+    """
+    if is_booted() and isinstance(manager, UserManager):
+        yield  # there is one already
+        return
+    if not _JOURNALD.exists() or os.geteuid() != 0:
+        raise NoManager("journald is not installed, or is not ours to run")
+    script = Path(__file__).with_name("journal.sh")
+    with (manager.folder / "journal.log").open("wb") as log:
+        process = subprocess.Popen(
+            manager.command("sh", "-e", str(script), str(_JOURNALD)),
+            env=manager.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+        )
+    assert process.stdout is not None
+    try:
+        if process.stdout.readline() != b"ready\n":
+            said = (manager.folder / "journal.log").read_text()
+            raise NoManager(f"journald does not run here: {said[-500:]}")
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(PATIENCE_SECONDS)
+        process.stdout.close()
 
 
 def _check_programs(*names: str) -> None:

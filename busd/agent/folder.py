@@ -1,0 +1,57 @@
+"""Files in a workspace: readable by their owner alone, written as a whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from busd.errors import ConfigError
+
+
+def make_workspace(folder: Path) -> Path:
+    """Make a workspace if there is none; raises ConfigError if there can be none."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as problem:
+        raise ConfigError(f"{folder} cannot be a workspace: {problem.strerror}") from None
+    return folder
+
+
+def read_private(file: Path, max_bytes: int) -> bytes:
+    """Give the last `max_bytes` of a file, nothing if there is none."""
+    try:
+        with file.open("rb") as opened:
+            size = opened.seek(0, os.SEEK_END)
+            opened.seek(max(0, size - max_bytes))
+            return opened.read(max_bytes)
+    except FileNotFoundError:
+        return b""
+
+
+def write_private(file: Path, content: bytes) -> None:
+    """Replace a file; a crash leaves the old one or the new one."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    new = file.with_name(f".{file.name}.{os.getpid()}")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as opened:
+            opened.write(content)
+        new.replace(file)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise
+
+
+def append_private(file: Path, content: bytes) -> int:
+    """Add to the end of a file; gives its size. Raises OSError unless all of it was written."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        before = os.fstat(descriptor).st_size
+        written = os.write(descriptor, content)
+        if written < len(content):
+            os.ftruncate(descriptor, before)  # a disk that is full keeps no half of a line
+            raise OSError(f"only {written} of {len(content)} bytes could be written")
+        return before + written
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,137 @@
+"""The ledger: which messages an agent has taken, and which of them still want an answer.
+
+A message is acked when it is taken, long before it is answered. So it is written down first: an
+agent that is killed answers it when it is started again, and one that comes twice is answered
+once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from busd.agent.folder import append_private, read_private, write_private
+
+log = logging.getLogger("busd.agent")
+
+MAX_KNOWN = 1_000
+_COMPACT_BYTES = 4 * 1024 * 1024
+_MAX_FILE_BYTES = 256 * 1024 * 1024
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A message that wants an answer."""
+
+    message_id: str
+    sender: str
+    payload: Raw
+
+
+class Entry(msgspec.Struct, omit_defaults=True):
+    """One line of the file; `released`: its turn was stopped, and not for any fault of its own."""
+
+    id: str
+    state: Literal["taken", "started", "released", "done"]
+    sender: str = ""
+    payload: Raw | UnsetType = UNSET
+    times: int = 1
+
+
+_decode_entry = msgspec.json.Decoder(Entry).decode
+
+
+class Ledger:
+    """What was taken and what was done, in memory and, if there is a workspace, in a file."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file
+        self._done: dict[str, None] = {}  # the last thousand, oldest first
+        self._open: dict[str, Asked] = {}
+        self._starts: dict[str, int] = {}
+        self._bytes_after_compacting = 0
+        self._load()
+
+    def knows(self, message_id: str) -> bool:
+        return message_id in self._open or message_id in self._done
+
+    def unanswered(self) -> list[Asked]:
+        """Give what was taken and not finished, in the order it came."""
+        return list(self._open.values())
+
+    def take(self, asked: Asked) -> None:
+        self._note(Entry(asked.message_id, "taken", asked.sender, asked.payload))
+
+    def start(self, message_id: str) -> int:
+        """Note that its turn begins; gives how often it has begun without an end."""
+        self._note(Entry(message_id, "started"))
+        return self._starts.get(message_id, 0)
+
+    def release(self, message_ids: Iterable[str]) -> None:
+        for each in message_ids:
+            self._note(Entry(each, "released"))
+
+    def finish(self, message_ids: Iterable[str]) -> None:
+        for each in message_ids:
+            self._note(Entry(each, "done"))
+
+    def _note(self, entry: Entry) -> None:
+        self._apply(entry)
+        if self._file is None:
+            return
+        try:
+            size = append_private(self._file, msgspec.json.encode(entry) + b"\n")
+            if size > self._bytes_after_compacting + _COMPACT_BYTES:
+                self._compact(self._file)
+        except OSError as problem:
+            # Better an answer that a restart forgets than none.
+            log.warning("%s cannot be written: %s", self._file, problem)
+
+    def _apply(self, entry: Entry) -> None:
+        match entry.state:
+            case "taken":
+                payload = Raw(b"{}") if entry.payload is UNSET else entry.payload.copy()
+                self._open[entry.id] = Asked(entry.id, entry.sender, payload)
+            case "started" if entry.id in self._open:
+                self._starts[entry.id] = self._starts.get(entry.id, 0) + entry.times
+            case "released" if entry.id in self._starts:
+                self._starts[entry.id] -= 1
+            case "done":
+                self._open.pop(entry.id, None)
+                self._starts.pop(entry.id, None)
+                self._done[entry.id] = None
+                if len(self._done) > MAX_KNOWN:
+                    del self._done[next(iter(self._done))]
+
+    def _load(self) -> None:
+        if self._file is None:
+            return
+        try:
+            content = read_private(self._file, _MAX_FILE_BYTES)
+            for line in content.splitlines():
+                self._load_line(line)
+            if not content.endswith(b"\n") and content:
+                self._compact(self._file)  # the next line must not begin where this one broke off
+        except OSError as problem:
+            log.warning("%s cannot be read: %s", self._file, problem)
+
+    def _load_line(self, line: bytes) -> None:
+        try:
+            self._apply(_decode_entry(line))
+        except (msgspec.MsgspecError, RecursionError):
+            pass  # cut off when the machine went down, or somebody has been at the file
+
+    def _compact(self, file: Path) -> None:
+        """Write only what still matters."""
+        entries = [Entry(each, "done") for each in self._done]
+        for asked in self._open.values():
+            entries.append(Entry(asked.message_id, "taken", asked.sender, asked.payload))
+            if starts := self._starts.get(asked.message_id):
+                entries.append(Entry(asked.message_id, "started", times=starts))
+        content = b"".join(msgspec.json.encode(entry) + b"\n" for entry in entries)
+        write_private(file, content)
+        self._bytes_after_compacting = len(content)

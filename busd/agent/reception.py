@@ -1,0 +1,114 @@
+"""What an agent does with each type of message that comes in.
+
+All of it happens at once and in order: a message is acked when it is taken, and its turn waits.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from busd.agent.ledger import Asked
+from busd.agent.turn import Turn
+from busd.errors import Refuse
+from busd.vocabulary.bub import AgentEvent, Configure, GeneralResponse, TgReply
+from busd.vocabulary.payload import author_of, read_message, write_message
+
+if TYPE_CHECKING:
+    from busd.agent.agent import Agent
+    from busd.client.incoming import Incoming
+
+log = logging.getLogger("busd.agent")
+
+_MAX_ID_CHARACTERS = 1_000
+_IGNORED = ("route_assigned", "spawn_result", "general_response")
+
+
+class TurnCancel(msgspec.Struct):
+    """The data of a `turn.cancel`; without a turn it means the one that runs."""
+
+    turn: str | None = None
+
+
+def add_handlers(agent: Agent) -> None:
+    """Have an agent's client take every type that an agent gets."""
+    reception = Reception(agent)
+    agent.client.on("tg_message")(reception.take_words)
+    agent.client.on("tg_reply")(reception.hear)
+    agent.client.on("configure")(reception.configure)
+    agent.client.on("agent_event")(reception.take_event)
+    for name in _IGNORED:
+        agent.client.on(name)(reception.ignore)
+
+
+class Reception:
+    """The handlers; what they return is the ack's payload, what they refuse a failed ack."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    def take_words(self, incoming: Incoming) -> Raw:
+        """Take a message: it answers a prompt, or it is for a turn of its own."""
+        agent = self._agent
+        if len(incoming.message_id) > _MAX_ID_CHARACTERS:
+            raise Refuse(f"messageId over {_MAX_ID_CHARACTERS} characters")
+        if agent.ledger.knows(incoming.message_id):
+            return self._ok(incoming, "taken already")
+        asked = Asked(incoming.message_id, incoming.sender, incoming.raw)
+        turn = Turn(agent, asked)
+        if prompt := agent.prompts.find(turn):
+            prompt.settle(turn.message.text)
+            agent.ledger.finish([asked.message_id])
+            return self._ok(incoming, "answers a prompt")
+        return self._ok(incoming, agent.take(turn, asked))
+
+    async def hear(self, incoming: Incoming) -> Raw:
+        """Give a reply of somebody else to whoever listens; it never begins a turn."""
+        reply = read_message(incoming.raw, TgReply)
+        if self._agent.listener is not None:
+            heard: Any = self._agent.listener(reply, author_of(incoming.sender, incoming.raw))
+            if hasattr(heard, "__await__"):
+                await heard
+        return self._ok(incoming)
+
+    def configure(self, incoming: Incoming) -> Raw:
+        """Change whom we talk to and what is set; strangers may not take our words away."""
+        author, talkto = author_of(incoming.sender, incoming.raw), self._agent.talkto
+        is_free = not talkto and not author.startswith("agent:")
+        if not is_free and author not in (talkto, "agent:system", self._agent.client_id):
+            raise Refuse(f"configure: only {talkto or 'a chat'} and agent:system may do that")
+        self._agent.session.change(read_message(incoming.raw, Configure))
+        return self._ok(incoming)
+
+    def take_event(self, incoming: Incoming) -> Raw:
+        """Cancel a turn if that is what is said; other events are only heard."""
+        event = read_message(incoming.raw, AgentEvent)
+        if event.event != "turn.cancel":
+            return self._ok(incoming)
+        try:
+            wanted = msgspec.json.decode(event.data, type=TurnCancel).turn
+        except (msgspec.MsgspecError, RecursionError):
+            raise Refuse("turn.cancel: content.data.turn is the messageId of a turn") from None
+        for turn in self._named(wanted):
+            if not turn.may_be_cancelled_by(author_of(incoming.sender, incoming.raw)):
+                raise Refuse("turn.cancel: the turn is somebody else's")
+            turn.cancel()
+            return self._ok(incoming, "cancelled")
+        return self._ok(incoming, "no such turn, or it is over")
+
+    def _named(self, wanted: str | None) -> list[Turn]:
+        """Give the turn that is meant, if there is one."""
+        turns = self._agent.turns
+        if wanted is None:
+            return turns.all()[:1] if turns.running else []
+        return [turn for turn in turns.all() if wanted in (turn.reply_to, *turn.message_ids)][:1]
+
+    def ignore(self, incoming: Incoming) -> Raw:
+        return self._ok(incoming)
+
+    def _ok(self, incoming: Incoming, words: str = "") -> Raw:
+        answer = GeneralResponse("ok", words or UNSET, incoming.message_id)
+        return write_message(answer, sender=self._agent.client_id)

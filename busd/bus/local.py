@@ -1,0 +1,55 @@
+"""Local peers: parties on the bus that have no socket. A plugin is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec import Raw
+
+from busd.bus.delivery import Delivery
+from busd.bus.message import Ack, Message
+from busd.bus.peer import BUSY_RETRY_SECONDS
+
+if TYPE_CHECKING:
+    from busd.bus.bus import Bus
+
+MAX_SHOWN = 1_000  # subscriptions of one: it may have any number, and a frame has an end
+
+# Takes a message that is now its own, and the number to answer it by; False if it cannot now.
+Take = Callable[[int, Message], bool]
+
+
+class LocalPeer:
+    """A peer in this process: same routes, same acks, same sweeper as any other."""
+
+    __slots__ = ("_take", "bus", "calls", "connection_id", "info", "name", "subscriptions")
+
+    def __init__(self, name: str, bus: Bus, take: Take, info: Raw | None = None) -> None:
+        self.name = name
+        self.bus = bus
+        self.connection_id = "local"
+        self.info = info
+        self.calls: dict[int, Delivery] = {}
+        self.subscriptions: set[str] = set()
+        self._take = take
+
+    def hand_over(self, message: Message, frame: bytes, delivery: Delivery) -> None:
+        """Take one message, unless whoever is behind this peer has too many."""
+        # Its own: the bus lets go of the payload as soon as everybody has the message.
+        own = Message(
+            sender=message.sender,
+            to=message.to,
+            message_id=message.message_id,
+            payload=message.payload.copy(),
+        )
+        self.calls[delivery.call_id] = delivery
+        if not self._take(delivery.call_id, own):
+            del self.calls[delivery.call_id]
+            delivery.settle_failed(self, "peer is busy", BUSY_RETRY_SECONDS)
+
+    def answer(self, call_id: int, ack: Ack) -> None:
+        """Give the ack of a message; one that nobody waits for any more is dropped."""
+        delivery = self.calls.pop(call_id, None)
+        if delivery is not None:
+            delivery.settle(self, ack)

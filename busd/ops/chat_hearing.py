@@ -1,0 +1,105 @@
+"""What a chat hears: replies, what an agent tells while it works, and words of others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Raw
+
+from busd.errors import BusdError, Refuse
+from busd.ops.chat_screen import harmless_line
+from busd.ops.chat_turn import Failed, Prompt, Step, Turn, Words, read_event
+from busd.ops.cli_talk import print_json
+from busd.vocabulary.bub import AgentEvent, RouteAssigned, SpawnResult, TgMessage, TgReply
+from busd.vocabulary.payload import read_message
+
+if TYPE_CHECKING:
+    from busd.client.incoming import Incoming
+    from busd.ops.chat import Chat
+
+
+class Hearing:
+    """Shows what comes in, and ends the turns that it answers."""
+
+    def __init__(self, chat: Chat) -> None:
+        self._chat = chat
+        self._screen = chat.screen
+        self._turns = chat.turns
+
+    async def listen(self) -> None:
+        """Take messages, one after the other, as long as the chat lasts."""
+        async for message in self._chat.bus.messages():
+            if self._chat.is_json:
+                self._print(message.sender, message.message_id, message.raw)
+            try:
+                self._take(message)
+                await message.reply()  # now: it may be the last one we take
+            except Refuse as refusal:
+                self._screen.complain(f"{message.sender}: {refusal}")
+                await message.fail(str(refusal))
+
+    def take_answer(self, turn: Turn, sender: str, payload: Raw) -> None:
+        """Take a reply that came in the ack of what was said."""
+        if self._chat.is_json:
+            self._print(sender, turn.message_id, payload)
+        try:
+            self._chat.end_turn(turn, read_message(payload, TgReply).text)
+        except Refuse as refusal:
+            self._chat.fail(turn, BusdError(harmless_line(f"{sender}: {refusal}")))
+
+    def _print(self, sender: str, message_id: str, payload: Raw) -> None:
+        me = self._chat.bus.client_id
+        print_json({"from": sender, "to": me, "messageId": message_id, "payload": payload})
+
+    def _take(self, message: Incoming) -> None:
+        """Show a message; raises Refuse if it cannot be read."""
+        match message.type:
+            case "tg_reply":
+                self._take_reply(read_message(message.raw, TgReply))
+            case "agent_event":
+                self._take_event(read_message(message.raw, AgentEvent))
+            case "route_assigned":
+                agent = read_message(message.raw, RouteAssigned).agent_id
+                self._screen.whisper(f"{agent} answers")
+            case "spawn_result":
+                result = read_message(message.raw, SpawnResult)
+                if not result.success:
+                    self._screen.complain(str(result.error or "no agent could be started"))
+            case "tg_message" if not self._chat.is_json:
+                words = read_message(message.raw, TgMessage).text
+                self._screen.show(f"[from:{message.sender}] {words}")
+            case _:
+                pass  # acknowledgements, and what is for other programs
+
+    def _take_reply(self, reply: TgReply) -> None:
+        reply_to = str(reply.reply_to_message_id or "")
+        if self._turns.has_ended(reply_to):
+            return
+        turn = self._turns.answered_by(reply_to)
+        if turn is not None:
+            self._turns.forget_before(turn)
+            self._chat.end_turn(turn, reply.text)
+        elif not self._chat.is_json and (self._chat.typed.is_edited or not reply_to):
+            # A script gets nothing but the answers to its own words.
+            if reply_to:
+                self._screen.note("this answers something said before:")
+            self._screen.show(reply.text)
+
+    def _take_event(self, event: AgentEvent) -> None:
+        about = read_event(event, Words)
+        turn = self._turns.open.get(about.turn)
+        match event.event:
+            case "turn.delta" if turn is not None:
+                turn.note_streamed(about.text)
+                if not self._chat.is_json:
+                    self._screen.stream(about.text)
+            case "turn.step" if turn is not None and not self._chat.is_json:
+                self._screen.note(read_event(event, Step).line())
+            case "turn.prompt" if not self._turns.has_ended(about.turn):
+                prompt = read_event(event, Prompt)
+                if not self._chat.is_json:
+                    self._screen.show(prompt.question())
+                self._turns.ask(prompt)
+            case "turn.error" if not self._turns.has_ended(about.turn):
+                line = harmless_line(read_event(event, Failed).line())
+                self._chat.fail(turn, BusdError(line))

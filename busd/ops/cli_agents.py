@@ -1,0 +1,290 @@
+"""`busd agents`: the worker agents of the bus, by the methods of its system agent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from busd.errors import BusdError, CallRefused
+from busd.ops.cli_talk import bus_options, print_json, print_table, printable, with_client
+
+if TYPE_CHECKING:
+    from busd.client.client import Client
+
+_STATES = ("spawning", "running", "stopped", "failed")
+_FOLLOW_SECONDS = 0.5
+_MAX_LINES = 1_000
+_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60))
+_NO_METHOD = -32601
+
+
+class LsByDefault(click.Group):
+    """A group of verbs whose name alone means its `ls`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        is_option = bool(args) and args[0].startswith("-") and args[0] not in ctx.help_option_names
+        if (not args or is_option) and not ctx.resilient_parsing:
+            args = ["ls", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=LsByDefault)
+def agents() -> None:
+    """Look after the worker agents: each chat has one, started when it is first needed.
+
+    Without a verb it is ls.
+
+    \b
+    Examples:
+      busd agents ls
+      busd agents logs agent:worker-5f2b9c01d3aa --follow
+      busd agents stop agent:worker-5f2b9c01d3aa
+    """
+
+
+@agents.command("ls")
+@click.option("--status", type=click.Choice(_STATES), help="Only these.")
+@click.option("--limit", "-n", type=click.IntRange(1, 10_000), metavar="N", help="At most so many.")
+@bus_options
+def agents_ls(status: str | None, limit: int | None, address: str | None, as_json: bool) -> None:
+    """Name the agents there are, those that were active last first.
+
+    \b
+    Example:
+      busd agents ls --status running
+    """
+    asked = {"status": status, "limit": limit}
+    given = {name: value for name, value in asked.items() if value is not None}
+    found = _call(address, "agents.list", given)
+    if as_json:
+        print_json(found)
+        return
+    print_table(agent_rows(found["agents"]))
+    shown, total = len(found["agents"]), found.get("total", 0)
+    if shown < total:
+        click.echo(f"{shown} of {total}; --limit shows more", err=True)
+
+
+def agent_rows(found: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """Give the table of agents, its head first."""
+    rows: list[tuple[str, ...]] = [("AGENT", "CHAT", "STATUS", "PID", "LAST HEARD", "WAITING")]
+    for each in found:
+        pid, waiting = each.get("pid"), each.get("waiting")
+        rows.append(
+            (
+                each["clientId"],
+                f"{each['channel']}:{each['chatId']}",
+                each["status"],
+                "-" if pid is None else str(pid),
+                _age(each.get("lastActivity")),
+                str(waiting or 0),
+            )
+        )
+    return rows
+
+
+def _age(stamp: str | None) -> str:
+    """Say how long ago something was."""
+    try:
+        then = datetime.fromisoformat(stamp or "")
+    except ValueError:
+        return "-"
+    then = then if then.tzinfo else then.replace(tzinfo=UTC)
+    seconds = max(0, int((datetime.now(UTC) - then).total_seconds()))
+    for unit, length in _UNITS:
+        if seconds >= length:
+            return f"{seconds // length}{unit} ago"
+    return f"{seconds}s ago"
+
+
+@agents.command("show")
+@click.argument("client_id", metavar="AGENT")
+@bus_options
+def agents_show(client_id: str, address: str | None, as_json: bool) -> None:
+    """Show all that is known of an AGENT.
+
+    Its session, the limits in force, the last lines it wrote.
+
+    \b
+    Example:
+      busd agents show agent:worker-5f2b9c01d3aa
+    """
+    found = _call(address, "agents.show", {"clientId": client_id})
+    if as_json:
+        print_json(found)
+        return
+    facts = found["agent"] | {f"settings.{k}": v for k, v in found.get("settings", {}).items()}
+    print_table([(name, _fact(value)) for name, value in facts.items()])
+    if found.get("lastLines"):
+        click.echo("last lines:")
+        for line in found["lastLines"]:
+            click.echo(printable(f"  {line}", keep="\t"))
+
+
+def _fact(value: object) -> str:
+    import msgspec
+
+    if value is None or value in ("", {}, []):
+        return "-"
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+@agents.command("spawn")
+@click.argument("chat_id")
+@click.option("--channel", default="terminal", show_default=True, help="Where the chat is.")
+@click.option("--channel-type", metavar="TYPE", help="What answers look like [default: CHANNEL].")
+@bus_options
+def agents_spawn(
+    chat_id: str,
+    channel: str,
+    channel_type: str | None,
+    address: str | None,
+    as_json: bool,
+) -> None:
+    """Start the agent of a chat before its first message.
+
+    Prints its address, also if it runs already.
+
+    \b
+    Example:
+      busd agents spawn 123456789 --channel telegram
+    """
+    asked = {"chatId": chat_id, "channel": channel, "channelType": channel_type or channel}
+    result = _call(address, "agents.spawn", asked)
+    if as_json:
+        print_json(result)
+    if not result["success"]:
+        raise (
+            click.exceptions.Exit(1)
+            if as_json
+            else BusdError(
+                printable(result.get("error") or "the agent could not be started", keep="")
+            )
+        )
+    if not as_json:
+        click.echo(printable(result["clientId"], keep=""))
+
+
+@agents.command("stop")
+@click.argument("client_id", metavar="AGENT")
+@bus_options
+def agents_stop(client_id: str, address: str | None, as_json: bool) -> None:
+    """Stop an AGENT; the next message for it starts it again.
+
+    \b
+    Example:
+      busd agents stop agent:worker-5f2b9c01d3aa
+    """
+    _change(address, "agents.stop", client_id, as_json=as_json)
+
+
+@agents.command("restart")
+@click.argument("client_id", metavar="AGENT")
+@bus_options
+def agents_restart(client_id: str, address: str | None, as_json: bool) -> None:
+    """Stop an AGENT and start it again, with the settings of now.
+
+    \b
+    Example:
+      busd agents restart agent:worker-5f2b9c01d3aa
+    """
+    _change(address, "agents.restart", client_id, as_json=as_json)
+
+
+def _change(address: str | None, method: str, client_id: str, *, as_json: bool) -> None:
+    record = _call(address, method, {"clientId": client_id})
+    if as_json:
+        print_json(record)
+    else:
+        click.echo(printable(f"{record['clientId']} is {record['status']}", keep=""), err=True)
+
+
+@agents.command("logs")
+@click.argument("client_id", metavar="AGENT")
+@click.option("--follow", "-f", is_flag=True, help="Go on printing as it writes.")
+@click.option(
+    "--lines",
+    "-n",
+    type=click.IntRange(1, _MAX_LINES),
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="At most so many of those there are.",
+)
+@bus_options
+def agents_logs(
+    client_id: str,
+    follow: bool,
+    lines: int,
+    address: str | None,
+    as_json: bool,
+) -> None:
+    """Print what an AGENT wrote to stderr and stdout.
+
+    \b
+    Example:
+      busd agents logs agent:worker-5f2b9c01d3aa --follow
+    """
+
+    async def talk(bus: Client) -> None:
+        import anyio
+
+        asked: dict[str, Any] = {"clientId": client_id, "lines": lines}
+        while True:
+            for line in (await bus.call("agents.logs", asked))["lines"]:
+                asked = {"clientId": client_id, "lines": _MAX_LINES, "after": line["id"]}
+                print_json(line) if as_json else _print_line(line["text"])
+            if not follow:
+                return
+            await anyio.sleep(_FOLLOW_SECONDS)
+
+    with _explained():
+        with_client(address, talk)
+
+
+def _print_line(text: str) -> None:
+    import sys
+
+    click.echo(printable(text, keep="\t"))
+    sys.stdout.flush()
+
+
+@agents.command("export")
+@bus_options
+def agents_export(address: str | None, as_json: bool) -> None:
+    """Print all sessions in the form of the reference's sessions.json.
+
+    \b
+    Example:
+      busd agents export > sessions.json
+    """
+    import msgspec
+
+    found = _call(address, "agents.export", {})
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+
+
+def _call(address: str | None, method: str, params: dict[str, Any]) -> Any:
+    with _explained():
+        return with_client(address, lambda bus: bus.call(method, params))
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Say what went wrong in the operator's words: none of it is a mistake in typing."""
+    try:
+        yield
+    except CallRefused as refusal:
+        rule = refusal.data.get("rule") if isinstance(refusal.data, dict) else None
+        if refusal.code == _NO_METHOD:
+            raise BusdError("this bus has no agents; `busd plugins` says what runs on it") from None
+        if str(rule).startswith("plugin."):
+            raise BusdError(refusal.message) from None
+        raise

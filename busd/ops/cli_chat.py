@@ -1,0 +1,113 @@
+"""`busd chat`: talk to an agent, through the same door as every bridge."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from busd.errors import BusdError
+from busd.ops.cli_talk import bus_options, with_client
+
+if TYPE_CHECKING:
+    from busd.client.client import Client
+    from busd.ops.chat import Chat, Command
+
+_ROUTE = "system:route"
+_HELP = """\
+/agents  the agents of this bus
+/stop    stop what is being answered (as Ctrl-C)
+/quit    leave (as Ctrl-D)
+//…      say something that begins with /"""
+
+
+@click.command()
+@click.option("--as", "chat_id", metavar="ID", help="Chat as terminal:ID [default: login name].")
+@click.option("--agent", metavar="ADDRESS", help="Talk to this address, not to your own agent.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.01),
+    default=600.0,
+    show_default=True,
+    metavar="S",
+    help="In a pipe: wait for each answer at most.",
+)
+@bus_options
+def chat(
+    chat_id: str | None, agent: str | None, timeout: float, address: str | None, as_json: bool
+) -> None:
+    """Chat with an agent; one is started for you if there is none.
+
+    On a terminal Ctrl-C stops an answer, Ctrl-D leaves, and /help names the commands. In a pipe
+    each line is a message whose answer is waited for; a failure ends it.
+
+    \b
+    Examples:
+      busd chat
+      busd chat --agent agent:echo
+      echo "what is 6 times 7?" | busd chat
+    """
+    from busd.bus.address import check_address
+
+    if sys.stdin is None:  # `busd chat <&-`
+        raise BusdError("there is no standard input to read from")
+    check_address(_ROUTE if agent is None else agent)
+    name = f"terminal:{_login_name() if chat_id is None else chat_id}"
+    check_address(name)
+    taken = with_client(address, _names)
+    if name in taken and chat_id is not None:
+        click.echo(f"{name} chats elsewhere, too: both see the answers", err=True)
+    elif name in taken:
+        name = next(f"{name}-{n}" for n in range(2, 10_000) if f"{name}-{n}" not in taken)
+        click.echo(f"you chat elsewhere already; here you are {name}", err=True)
+
+    async def talk(bus: Client) -> None:
+        from busd.ops.chat import Chat
+
+        conversation = Chat(bus, agent or _ROUTE, as_json=as_json, answer_seconds=timeout)
+        conversation.screen.whisper(f"you are {bus.client_id}; /help names the commands")
+        await conversation.run(_commands())
+
+    with_client(address, talk, name)
+
+
+def _login_name() -> str:
+    import getpass
+
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError):  # a uid that nobody has given a name
+        name = "somebody"
+    return re.sub(r"[^\w.@-]", "-", name)
+
+
+async def _names(bus: Client) -> set[str]:
+    return {peer["clientId"] for peer in (await bus.status())["connections"]}
+
+
+def _commands() -> dict[str, Command]:
+    return {"/agents": _show_agents, "/stop": _stop, "/help": _show_help, "/quit": _quit}
+
+
+async def _show_agents(chat: Chat) -> None:
+    from busd.ops.cli_agents import agent_rows
+    from busd.ops.cli_talk import print_json, print_table
+
+    found = await chat.bus.call("agents.list")
+    chat.screen.end_line()
+    print_json(found) if chat.is_json else print_table(agent_rows(found["agents"]))
+
+
+async def _stop(chat: Chat) -> None:
+    await chat.stop()
+
+
+async def _show_help(chat: Chat) -> None:
+    chat.screen.end_line()
+    click.echo(_HELP, err=True)
+
+
+async def _quit(chat: Chat) -> None:
+    chat.leave()

@@ -1,0 +1,307 @@
+"""The plugin host: starts, stops and reloads plugins; none of them can hurt the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, Protocol
+
+import anyio
+import msgspec
+import structlog
+from anyio.abc import TaskGroup
+
+from busd.bus.bus import Bus
+from busd.bus.local import MAX_SHOWN
+from busd.bus.peer import RemotePeer
+from busd.errors import AccessRefused, Busy, InvalidParams, PluginError
+from busd.plugin.loader import BadPlugin, Candidate, LoadedPlugin, find_candidates, load
+from busd.plugin.plugin import PluginMethod
+from busd.plugin.running import RunningPlugin
+from busd.rpc.endpoint import Asker
+from busd.rpc.envelope import RequestId
+from busd.vocabulary.bub import BUB_TYPES
+from busd.vocabulary.payload import type_name_of, type_of
+from busd.wire.driver import scheduler
+
+log = structlog.get_logger("busd.plugin")
+
+
+class PluginSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which plugins run, and within which limits."""
+
+    folders: list[str] = []
+    disabled: list[str] = []
+    max_running: int = 10_000
+    handler_seconds: float = 45.0
+    start_seconds: float = 10.0
+    stop_seconds: float = 10.0
+    settings: dict[str, dict[str, Any]] = {}  # plugin -> its own table, whose shape it knows
+
+
+class HostSettings(Protocol):
+    """What the host reads of the daemon's settings; plugins see all of them."""
+
+    @property
+    def plugins(self) -> PluginSettings: ...
+    @property
+    def state(self) -> str: ...
+
+
+class PluginStatus(msgspec.Struct, rename="camel"):
+    """One plugin as `bus.listPlugins` shows it."""
+
+    name: str
+    version: str
+    origin: str
+    state: Literal["running", "faulty", "disabled"]
+    about: str = ""
+    addresses: list[str] = []
+    types: list[str] = []
+    hooks: list[str] = []
+    methods: list[str] = []
+    handled: int = 0
+    faults: int = 0
+    last_fault: str = ""
+
+
+class PluginHost:
+    """All plugins of one bus."""
+
+    def __init__(self, bus: Bus, settings: HostSettings, flush: Callable[[], None]) -> None:
+        self.bus = bus
+        self.settings = settings
+        self.bus_address = ""
+        self.loaded: dict[str, LoadedPlugin] = {}  # by the plugin's own name
+        self.running: dict[str, RunningPlugin] = {}
+        self.refused: dict[str, BadPlugin] = {}  # by origin
+        self.stuck: list[RunningPlugin] = []  # cannot be stopped
+        self.disabled: list[Candidate] = []
+        self._flush = flush
+        self._is_flush_due = False
+        self._schedule: Callable[[Callable[[], None]], object] | None = None
+        self._tasks: TaskGroup | None = None
+        self._lock = anyio.Lock()
+        bus.watchers.append(self)
+        bus.type_checks.type_of = type_of
+
+    @property
+    def limits(self) -> PluginSettings:
+        return self.settings.plugins
+
+    # Start, reload, stop
+
+    async def start(self, tasks: TaskGroup) -> None:
+        """Start all plugins that can be found; returns when each runs, or has failed to."""
+        self._tasks = tasks
+        await self._renew()
+
+    async def reload(self, settings: HostSettings) -> None:
+        """Start new plugins, stop vanished ones, exchange changed ones; tell the others."""
+        self.settings = settings
+        before = dict(self.running)
+        await self._renew()
+        for name, running in before.items():
+            if self.running.get(name) is running and running.is_running:
+                await running.reload()
+
+    async def stop(self) -> None:
+        """Stop all plugins."""
+        self._tasks = None  # a reload that is at work starts no more
+        async with anyio.create_task_group() as tasks:
+            for name in list(self.running):
+                tasks.start_soon(self._stop, name)
+
+    @property
+    def is_stuck(self) -> bool:
+        """True if there are plugins that did not stop: a loop waits for their tasks forever."""
+        return any(not running.has_stopped for running in self.stuck)
+
+    async def _renew(self) -> None:
+        async with self._lock:
+            candidates = find_candidates(self.limits.folders)
+            self.refused.clear()
+            self.disabled = [each for each in candidates if each.name in self.limits.disabled]
+            wanted = {each.origin: each for each in candidates if each not in self.disabled}
+            for name, loaded in list(self.loaded.items()):
+                is_wanted = loaded.candidate.origin in wanted
+                if not is_wanted or name in self.limits.disabled:
+                    await self._stop(name)
+            fresh = [await self._load(candidate) for candidate in wanted.values()]
+            begun = [await self._begin(loaded) for loaded in fresh if loaded is not None]
+            for running in begun:
+                await self._settle_in(running)
+
+    async def _load(self, candidate: Candidate) -> LoadedPlugin | None:
+        """Import a plugin that is new, has changed or has failed; None if there is none to start.
+
+        If that goes wrong, what was there before stays at work.
+        """
+        same = self._from(candidate.origin)
+        if same and same.candidate == candidate and self.running[same.plugin.name].is_running:
+            return None
+        found = await load(candidate, self.limits.start_seconds)
+        problem = found if isinstance(found, BadPlugin) else self._find_conflict(found)
+        if isinstance(problem, BadPlugin):
+            self._refuse(problem)
+            return None
+        assert isinstance(found, LoadedPlugin)
+        if found.plugin.name in self.limits.disabled:
+            self.disabled.append(candidate)
+            return None
+        if same:
+            del self.loaded[same.plugin.name]
+        self.loaded[found.plugin.name] = found
+        return found
+
+    def _from(self, origin: str) -> LoadedPlugin | None:
+        found = [each for each in self.loaded.values() if each.candidate.origin == origin]
+        return found[0] if found else None
+
+    def _find_conflict(self, new: LoadedPlugin) -> BadPlugin | None:
+        """Find what another plugin has already: a name, a message type, an address, a method."""
+        refuse = partial(BadPlugin, new.candidate)
+        ours = {type_name_of(kind): kind for kind in BUB_TYPES}
+        for name, kind in new.types.items():
+            if ours.get(name, kind) is not kind:
+                return refuse(f"message type {name} is defined by busd")
+        others = [
+            each for each in self.loaded.values() if each.candidate.origin != new.candidate.origin
+        ]
+        for other in others:
+            if other.plugin.name == new.plugin.name:
+                return refuse(f"the name {new.plugin.name} is taken by {other.candidate.origin}")
+            by = f"plugin {other.plugin.name}"
+            for name, kind in new.types.items():
+                if other.types.get(name, kind) is not kind:
+                    return refuse(f"message type {name} is defined by {by}")
+            if same := set(new.plugin.patterns) & set(other.plugin.patterns):
+                return refuse(f"{min(same)} is taken by {by}")
+            if same := new.plugin.methods.keys() & other.plugin.methods.keys():
+                return refuse(f"method {min(same)} is taken by {by}")
+        of_plugins = {name for each in self.running.values() for name in each.plugin.methods}
+        if same := (new.plugin.methods.keys() & self.bus.methods.described.keys()) - of_plugins:
+            return refuse(f"method {min(same)} is taken by the bus")
+        return None
+
+    def _refuse(self, bad: BadPlugin) -> None:
+        self.refused[bad.candidate.origin] = bad
+        origin, name = bad.candidate.origin, bad.candidate.name
+        log.warning(
+            "plugin.refused", plugin=name, origin=origin, reason=bad.reason, exc_info=bad.problem
+        )
+
+    async def _begin(self, loaded: LoadedPlugin) -> RunningPlugin:
+        """Start a plugin, in the place of the one that came from the same file."""
+        for old in list(self.running.values()):
+            if old.loaded.candidate.origin == loaded.candidate.origin:
+                await self._end(old)
+        running = RunningPlugin(loaded, self)
+        if self._tasks is not None:  # else the bus is stopping
+            self.running[running.name] = running
+            self._tasks.start_soon(running.live)
+        return running
+
+    async def _settle_in(self, running: RunningPlugin) -> None:
+        if self.running.get(running.name) is not running:
+            return
+        await running.wait_started()
+        if not running.is_running:
+            await running.stop()
+            return
+        for method in running.plugin.methods.values():
+            self._register(running, method)
+        if running.plugin.checks_by:
+            self.bus.type_checks.by_plugin[running.name] = running.check
+            self.bus.take_type_checks()
+        log.info("plugin.started", plugin=running.name, version=running.plugin.version)
+
+    def _register(self, running: RunningPlugin, method: PluginMethod) -> None:
+        def call(peer: RemotePeer, params: Any, asker: Asker, request_id: RequestId, /) -> object:
+            return running.call_method(method, peer, params, asker, request_id)
+
+        call.__doc__ = method.function.__doc__
+        errors = (AccessRefused, InvalidParams, Busy, PluginError)
+        register = self.bus.methods.register(
+            method.name, method.params, method.result, errors=errors
+        )
+        register(call)
+
+    async def _stop(self, name: str) -> None:
+        self.loaded.pop(name, None)
+        if running := self.running.get(name):
+            await self._end(running)
+
+    async def _end(self, running: RunningPlugin) -> None:
+        del self.running[running.name]
+        for method in running.plugin.methods:
+            self.bus.methods.forget(method)
+        if self.bus.type_checks.by_plugin.pop(running.name, None):
+            self.bus.take_type_checks()
+        await running.stop()
+        log.info("plugin.stopped", plugin=running.name)
+
+    # What plugins need of the loop and the bus
+
+    def flush_soon(self) -> None:
+        """Write out in the next round of the loop, together with what else this round sends."""
+        if self._is_flush_due:
+            return
+        self._is_flush_due = True
+        self._schedule = self._schedule or scheduler()
+        self._schedule(self._flush_now)
+
+    def _flush_now(self) -> None:
+        self._is_flush_due = False
+        self._flush()
+
+    def on_peer_joined(self, name: str) -> None:
+        for running in self.running.values():
+            running.on_peer("on_peer_joined", name)
+
+    def on_peer_left(self, name: str) -> None:
+        for running in self.running.values():
+            running.on_peer("on_peer_left", name)
+
+    # What the operator sees
+
+    def describe(self) -> list[PluginStatus]:
+        """Tell of every plugin, also of those that do not run."""
+        found = [_describe(running) for running in self.running.values()]
+        for bad in self.refused.values():
+            candidate = bad.candidate
+            found.append(
+                PluginStatus(
+                    candidate.name, "", candidate.origin, "faulty", faults=1, last_fault=bad.reason
+                )
+            )
+        found += [
+            PluginStatus(candidate.name, "", candidate.origin, "disabled")
+            for candidate in self.disabled
+        ]
+        return sorted(found, key=lambda each: (each.name, each.origin))
+
+
+def _addresses(running: RunningPlugin) -> list[str]:
+    """Name what it answers: what its author wrote first, then what it has subscribed to."""
+    own = sorted(running.plugin.patterns)
+    others = running.peer.subscriptions - {running.peer.name, *own}
+    return sorted([*own, *sorted(others)][:MAX_SHOWN])
+
+
+def _describe(running: RunningPlugin) -> PluginStatus:
+    plugin, loaded = running.plugin, running.loaded
+    return PluginStatus(
+        name=plugin.name,
+        version=plugin.version,
+        origin=loaded.candidate.origin,
+        state="running" if running.is_running else "faulty",
+        about=loaded.about,
+        addresses=_addresses(running),
+        types=sorted(loaded.types),
+        hooks=[name for name, functions in plugin.hooks.items() if functions],
+        methods=sorted(plugin.methods),
+        handled=running.handled,
+        faults=running.faults,
+        last_fault=running.last_fault,
+    )

@@ -1,0 +1,229 @@
+"""The loader: finds plugins in folders and installed packages, and imports them.
+
+All folders together are one package, `busd_plugins`: a plugin's modules import each other as
+`busd_plugins.NAME.module`, wherever its folder is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import sys
+import threading
+import types
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from busd.plugin.file_safety import find_danger
+from busd.plugin.plugin import Plugin
+from busd.vocabulary.payload import type_name_of
+
+PACKAGE = "busd_plugins"
+ENTRY_POINTS = "busd.plugins"
+_POLL_SECONDS = 0.005
+Fingerprint = tuple[tuple[str, int, int, int], ...]
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """Something that should be a plugin; not imported yet."""
+
+    name: str  # the module's; the plugin's own may differ
+    origin: str  # the file or folder, or the entry point
+    module: str
+    attribute: str = "plugin"
+    fingerprint: Fingerprint = ()  # of its files: it changes when they do
+    danger: str = ""  # why it must not be imported
+
+
+class LoadedPlugin(msgspec.Struct, frozen=True):
+    """A plugin that was imported."""
+
+    candidate: Candidate
+    plugin: Plugin
+    about: str  # the first line of its docstring
+    types: dict[str, type]  # the message types it defines or takes
+
+
+class BadPlugin(msgspec.Struct, frozen=True):
+    """One that cannot be used, and why."""
+
+    candidate: Candidate
+    reason: str
+    problem: BaseException | None = None
+
+
+def bundled_folder() -> Path:
+    """Give the folder of the plugins that come with busd."""
+    package = Path(__file__).parent.parent
+    installed = package / "bundled_plugins"
+    return installed if installed.is_dir() else package.parent / "plugins"
+
+
+def default_folders() -> list[Path]:
+    """Give the folders that are always looked into: ours, and the user's or the system's."""
+    return [bundled_folder(), _settings_folder() / "plugins"]
+
+
+def _settings_folder() -> Path:
+    """Give the folder of busd.toml; systemd says which, if it started us."""
+    if given := os.environ.get("CONFIGURATION_DIRECTORY"):
+        return Path(given.split(":")[0])
+    if user := os.environ.get("XDG_CONFIG_HOME"):
+        return Path(user) / "busd"
+    return Path("/etc/busd") if os.geteuid() == 0 else Path.home() / ".config/busd"
+
+
+def use_folders(folders: Iterable[Path]) -> None:
+    """Make `busd_plugins` the package of these folders."""
+    package = sys.modules.get(PACKAGE)
+    if package is None:
+        package = types.ModuleType(PACKAGE, "All plugins.")
+        sys.modules[PACKAGE] = package
+    package.__path__ = [str(folder) for folder in folders]
+    importlib.invalidate_caches()
+
+
+def find_candidates(extra_folders: Iterable[str] = ()) -> list[Candidate]:
+    """Look into all folders and installed packages; imports nothing."""
+    bundled, *others = [*default_folders(), *map(_at_home, extra_folders)]
+    found = list(_in_folder(bundled, is_ours=True))
+    safe = [bundled]
+    for folder in dict.fromkeys(others):
+        if danger := find_danger(folder, is_deep=False):
+            found.append(Candidate(folder.name, str(folder), "", danger=danger))
+        elif folder.is_dir():
+            found += _in_folder(folder, is_ours=False)
+            safe.append(folder)
+    use_folders(safe)
+    return [*found, *_installed()]
+
+
+def _at_home(folder: str) -> Path:
+    try:
+        return Path(folder).expanduser()
+    except RuntimeError:
+        return Path(folder)  # of a user that is not known: no such folder
+
+
+def _in_folder(folder: Path, *, is_ours: bool) -> Iterator[Candidate]:
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError:
+        return
+    for entry in entries:
+        try:
+            is_package = (entry / "__init__.py").is_file()
+        except OSError as problem:
+            reason = f"cannot look into {entry}: {problem.strerror}"
+            yield Candidate(entry.name, str(entry), "", danger=reason)
+            continue
+        if not is_package and not (entry.suffix == ".py" and entry.is_file()):
+            continue
+        name = entry.name if is_package else entry.stem
+        if not name.isidentifier() or name.startswith("_"):
+            continue
+        # The bundled folder is as safe as busd itself, which lies beside it.
+        danger = "" if is_ours else find_danger(entry, is_deep=True)
+        yield Candidate(
+            name,
+            str(entry),
+            f"{PACKAGE}.{name}",
+            fingerprint=_fingerprint(entry),
+            danger=danger,
+        )
+
+
+def _installed() -> Iterator[Candidate]:
+    for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        yield Candidate(
+            point.name, f"entry point {point.value}", point.module, point.attr or "plugin"
+        )
+
+
+def _fingerprint(entry: Path) -> Fingerprint:
+    files = sorted(entry.rglob("*.py")) if entry.is_dir() else [entry]
+    marks: list[tuple[str, int, int, int]] = []
+    for file in files:
+        try:
+            status = file.stat()
+        except OSError:
+            continue  # gone since we looked
+        marks.append((str(file), status.st_mtime_ns, status.st_size, status.st_ino))
+    return tuple(marks)
+
+
+async def load(candidate: Candidate, seconds: float) -> LoadedPlugin | BadPlugin:
+    """Import a plugin, anew if it was imported before; one that fails leaves no trace.
+
+    In a thread of its own, because a module may do anything when it is imported: one that hangs
+    is left behind there.
+    """
+    if candidate.danger:
+        return BadPlugin(candidate, candidate.danger)
+    result: list[LoadedPlugin | BadPlugin] = []
+    thread = threading.Thread(target=lambda: result.append(_load(candidate)), daemon=True)
+    thread.start()
+    with anyio.move_on_after(seconds):
+        while thread.is_alive():
+            await anyio.sleep(_POLL_SECONDS)  # rare and short: a thread cannot wake both loops
+    return result[0] if result else BadPlugin(candidate, f"import took longer than {seconds:g} s")
+
+
+def _load(candidate: Candidate) -> LoadedPlugin | BadPlugin:
+    old = _take_modules(candidate)
+    try:
+        module = importlib.import_module(candidate.module)
+        loaded = _read(candidate, module)
+    except BaseException as problem:  # `sys.exit()` in a plugin is no order to us
+        loaded = BadPlugin(candidate, f"import failed: {_said(problem)}", problem)
+    if isinstance(loaded, BadPlugin) and candidate.fingerprint:
+        _take_modules(candidate)
+        sys.modules.update(old)
+    return loaded
+
+
+def _read(candidate: Candidate, module: types.ModuleType) -> LoadedPlugin | BadPlugin:
+    plugin = module
+    for name in candidate.attribute.split("."):
+        plugin = getattr(plugin, name, None)  # type: ignore[assignment]
+    if not isinstance(plugin, Plugin):
+        return BadPlugin(candidate, f"there is no Plugin called {candidate.attribute} in it")
+    about = (module.__doc__ or "").strip().split("\n")[0]
+    return LoadedPlugin(candidate, plugin, about, _types(module) | plugin.types)
+
+
+def _types(module: types.ModuleType) -> dict[str, type]:
+    """Give the message types that a module defines itself."""
+    return {
+        type_name_of(each): each
+        for each in vars(module).values()
+        if isinstance(each, type) and type_name_of(each) and each.__module__ == module.__name__
+    }
+
+
+def _take_modules(candidate: Candidate) -> dict[str, types.ModuleType]:
+    """Take the modules of a plugin out, with what Python keeps of their files.
+
+    That is known by its size and the second of its time: too coarse for a file changed just now.
+    """
+    if not candidate.fingerprint:
+        return {}  # an installed package is imported once
+    prefix = f"{candidate.module}."
+    names = [name for name in sys.modules if name == candidate.module or name.startswith(prefix)]
+    taken = {name: sys.modules.pop(name) for name in names}
+    for file, *_ in candidate.fingerprint if taken else ():
+        try:
+            Path(importlib.util.cache_from_source(file)).unlink(missing_ok=True)
+        except OSError:
+            pass  # a folder we may only read: nothing is kept there either
+    importlib.invalidate_caches()
+    return taken
+
+
+def _said(problem: BaseException) -> str:
+    return f"{type(problem).__name__}: {problem}"

@@ -1,0 +1,75 @@
+"""The tasks of a plugin: a task group in which nobody pays for the fault of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from math import inf
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+
+Blame = Callable[[str, BaseException | None], None]
+
+
+def is_fault(problem: BaseException) -> bool:
+    """Tell what a plugin's task did from our own telling it to end.
+
+    `sys.exit()` in a plugin is no order to us, and a future of its own that somebody cancelled
+    is not its end.
+    """
+    if isinstance(problem, BaseExceptionGroup):
+        return any(is_fault(each) for each in problem.exceptions)
+    if isinstance(problem, anyio.get_cancelled_exc_class()):
+        return anyio.current_effective_deadline() > -inf
+    return isinstance(problem, Exception | SystemExit | KeyboardInterrupt)
+
+
+class GuardedTasks:
+    """Like a task group whose tasks may raise: that is blamed on the plugin, the others go on."""
+
+    def __init__(self, tasks: TaskGroup, blame: Blame) -> None:
+        self._tasks = tasks
+        self._blame = blame
+        self.cancel_scope = tasks.cancel_scope
+
+    def start_soon(self, func: Callable[..., Any], *args: Any, name: object = None) -> None:
+        said = str(name or getattr(func, "__qualname__", "a task"))
+
+        async def guarded() -> None:
+            try:
+                await func(*args)
+            except BaseException as problem:
+                if not is_fault(problem):
+                    raise
+                self._blame(f"task {said}", problem)
+
+        self._tasks.start_soon(guarded, name=name or func)
+
+    async def start(
+        self, func: Callable[..., Coroutine[Any, Any, Any]], *args: Any, name: object = None
+    ) -> Any:
+        said = str(name or getattr(func, "__qualname__", "a task"))
+
+        async def guarded(*, task_status: TaskStatus[Any]) -> None:
+            status = _Status(task_status)
+            try:
+                await func(*args, task_status=status)
+            except BaseException as problem:
+                if not status.is_started or not is_fault(problem):
+                    raise  # to whoever waits for the start, or told it to end
+                self._blame(f"task {said}", problem)
+
+        return await self._tasks.start(guarded, name=name or func)
+
+
+class _Status:
+    """Passes `started` on and remembers it."""
+
+    def __init__(self, status: TaskStatus[Any]) -> None:
+        self._status = status
+        self.is_started = False
+
+    def started(self, value: Any = None) -> None:
+        self.is_started = True
+        self._status.started(value)

@@ -1,0 +1,187 @@
+"""An agent: the one party that a chat talks to, whether its worker runs or not.
+
+While the worker is on the bus, messages go to it and pass nobody here. While it is absent the
+plugin stands in for it: subscribed to its address, it keeps what comes, in order, and starts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import msgspec
+
+from busd import Ack, Configure, Refuse, RouteAssigned
+from busd_plugins.bub.chats import check_address
+from busd_plugins.bub.errand import Errand
+from busd_plugins.bub.sessions import Session, now
+from busd_plugins.bub.waiting import Waiting
+from busd_plugins.bub.worker import Worker
+
+if TYPE_CHECKING:
+    from busd import Context
+    from busd_plugins.bub.roster import Roster
+
+SYSTEM = "agent:system"
+_RETRY_SECONDS = 1.0
+
+
+class Agent:
+    """Who answers one chat."""
+
+    def __init__(self, roster: Roster, session: Session) -> None:
+        self.roster = roster
+        self.session = session
+        self.is_present = False
+        self.waiting = Waiting(roster.held)
+        self.worker = Worker(self)
+        self.active_at = anyio.current_time()
+        self.heard = 0  # how much it had said when we last looked
+        self._numbers = count(1)
+
+    @property
+    def client_id(self) -> str:
+        return self.session.client_id
+
+    # Messages
+
+    def take(self, ctx: Context) -> Passage:
+        """Hand a message over now, or keep it until the worker is there; await it for the ack.
+
+        The first half happens at once, so that messages stay in the order they came in.
+        """
+        return self._take(ctx, is_worth_a_start=True)
+
+    def take_if_up(self, ctx: Context) -> Passage | None:
+        """Take a message for a worker that is there, or on its way; none is started for it."""
+        if not (self.is_present or self.worker.is_starting):
+            return None
+        return self._take(ctx, is_worth_a_start=False)
+
+    def _take(self, ctx: Context, *, is_worth_a_start: bool) -> Passage:
+        errand = Errand(ctx, next(self._numbers), is_worth_a_start=is_worth_a_start)
+        self._place(errand)
+        return Passage(self, errand)
+
+    def _place(self, errand: Errand) -> None:
+        self.note_activity()
+        if self.is_present and not self.worker.is_told:  # one that ends would take it in vain
+            errand.forward(self.client_id)
+            return
+        if not (errand.is_worth_a_start or self.worker.is_starting):
+            errand.refuse(Refuse(f"{self.client_id} left before it answered"))
+            return
+        self.waiting.check_room(self.roster.settings.agents.max_waiting, errand)
+        self.worker.bring_up(is_wanted=errand.is_worth_a_start)
+        self.waiting.add(errand)
+
+    async def see_through(self, errand: Errand) -> Ack:
+        """Wait for the ack of a message that was taken; gives it to the worker again if need be."""
+        try:
+            with anyio.move_on_after(self.roster.patience_seconds):
+                while (ack := await errand.outcome()) is None:
+                    self._place(errand)  # in front of all that came later
+                return ack
+            raise Refuse("no answer in time", retry_seconds=_RETRY_SECONDS)
+        finally:
+            self.waiting.discard(errand)  # its sender has been told something else by now
+
+    def hand_over_waiting(self) -> None:
+        """Give the worker what waits for it, unless it is about to end."""
+        if not self.worker.is_told:
+            for errand in self.waiting.take_all():
+                errand.forward(self.client_id)
+
+    def refuse_waiting(self, refusal: Refuse) -> None:
+        """Tell all who wait that the worker will not come."""
+        for errand in self.waiting.take_all():
+            errand.refuse(refusal)
+
+    async def ensure_running(self) -> None:
+        """Wait until the worker is on the bus; raises Refuse saying why if it will not be."""
+        if not self.is_present or self.worker.is_told:
+            await self.worker.bring_up(is_wanted=True).wait(self.roster.patience_seconds)
+
+    # Presence
+
+    def joined(self) -> None:
+        """Give the worker, in this very moment, what waits for it: nothing may overtake that."""
+        if self.is_present:
+            return  # a second connection of the same name
+        self.is_present = True
+        ctx = self.roster.ctx
+        # First: else we would take what we send it now, and send it once more.
+        ctx.unsubscribe(self.client_id)
+        ctx.post(self.client_id, self._configuration(), sender=SYSTEM)
+        self.hand_over_waiting()
+        self.note_activity()
+        self.note(status="running", stopped_at=None)
+        self.worker.changed()
+        self.announce("ready")
+        assigned = RouteAssigned(chat_id=self.session.chat_id, agent_id=self.client_id)
+        ctx.post(self.session.talkto, assigned, sender=SYSTEM)
+
+    def left(self) -> None:
+        """Stand in for the worker from this very moment on."""
+        if not self.is_present:
+            return
+        self.is_present = False
+        self.roster.ctx.subscribe(self.client_id)
+        self.worker.changed()
+        if self.waiting:
+            self.worker.bring_up(is_wanted=True)  # came while it was told to end
+        elif self.worker.running is not None and not self.worker.is_told:
+            self.worker.bring_up(is_wanted=False)  # it may come back: somebody has to wait for it
+
+    def configure(self, wanted: Configure) -> None:
+        """Change where the answers go, and named settings; the worker hears of it if it is here."""
+        changes: dict[str, Any] = {}
+        if wanted.talkto:
+            check_address(wanted.talkto)
+            changes["talkto"] = wanted.talkto
+        if wanted.settings:
+            changes["settings"] = self.session.settings | wanted.settings
+        self.note(**changes)
+        if self.is_present:
+            self.roster.ctx.post(self.client_id, self._configuration(), sender=SYSTEM)
+
+    def _configuration(self) -> Configure:
+        configuration = Configure(talkto=self.session.talkto)
+        if self.session.settings:
+            configuration.settings = self.session.settings
+        return configuration
+
+    # What is known of it
+
+    async def save(self, **changes: Any) -> None:
+        """Change the record, written down before it is true; raises NoSessions."""
+        changed = msgspec.structs.replace(self.session, **changes)
+        await self.roster.sessions.save(changed)
+        self.session = changed
+
+    def note(self, **changes: Any) -> None:
+        """Change the record; it is written soon."""
+        self.session = msgspec.structs.replace(self.session, **changes)
+        if self.client_id in self.roster.sessions.known:
+            self.roster.sessions.note(self.session)
+
+    def note_activity(self) -> None:
+        self.active_at = anyio.current_time()
+        self.session = msgspec.structs.replace(self.session, last_activity=now())
+
+    def announce(self, event: str, reason: str = "", last_lines: tuple[str, ...] = ()) -> None:
+        """Tell whoever listens at system:events what happened."""
+        self.roster.announce(self.session, event, reason, last_lines)
+
+
+class Passage:
+    """A message that an agent has taken; awaiting it gives the ack."""
+
+    def __init__(self, agent: Agent, errand: Errand) -> None:
+        self._agent = agent
+        self._errand = errand
+
+    def __await__(self) -> Generator[Any, Any, Ack]:
+        return self._agent.see_through(self._errand).__await__()

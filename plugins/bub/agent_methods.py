@@ -1,0 +1,165 @@
+"""The operator's methods: which agents there are, and to start, stop and read them."""
+
+from __future__ import annotations
+
+from heapq import nlargest
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from busd import Refuse, SpawnRequest
+from busd_plugins.bub.agent import Agent
+from busd_plugins.bub.chats import requested_chat
+from busd_plugins.bub.journal import IN_JOURNAL
+from busd_plugins.bub.sessions import Session, Status
+from busd_plugins.bub.worker_log import LogLine, read_log
+
+if TYPE_CHECKING:
+    from busd_plugins.bub.roster import Roster
+
+_SHOWN_LINES = 20
+_MAX_LINES = 1_000
+
+
+class Nothing(msgspec.Struct):
+    """No params."""
+
+
+class ListParams(msgspec.Struct):
+    """`limit`: how many at most, those that were active last."""
+
+    status: Status | None = None
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
+
+
+class AgentName(msgspec.Struct, rename="camel"):
+    client_id: str
+
+
+class SpawnParams(msgspec.Struct, rename="camel"):
+    chat_id: str
+    channel: str
+    channel_type: str
+
+
+class LogsParams(msgspec.Struct, rename="camel"):
+    """`after`: the id of a line that was seen already."""
+
+    client_id: str
+    lines: Annotated[int, Meta(ge=1, le=_MAX_LINES)] = 100
+    after: str | None = None
+
+
+class AgentRecord(msgspec.Struct, rename="camel", kw_only=True):
+    """A session, and what is known of its worker now."""
+
+    client_id: str
+    chat_id: str
+    channel: str
+    channel_type: str
+    talkto: str
+    workspace: str
+    systemd_unit: str
+    status: str
+    created_at: str
+    last_activity: str
+    stopped_at: str | None
+    spawner: str
+    log: str
+    pid: int | None
+    limits: dict[str, str]
+    waiting: int
+
+
+class AgentList(msgspec.Struct):
+    """`total`: how many there are, listed or not."""
+
+    agents: list[AgentRecord]
+    total: int
+
+
+class AgentShown(msgspec.Struct, rename="camel"):
+    agent: AgentRecord
+    last_lines: list[str]
+    settings: dict[str, Any]
+
+
+class SpawnAnswer(msgspec.Struct, rename="camel"):
+    success: bool
+    client_id: str | UnsetType = UNSET
+    status: str | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+
+
+class Logs(msgspec.Struct):
+    lines: list[LogLine]
+
+
+class Exported(msgspec.Struct):
+    """The reference's sessions.json, spelled as there."""
+
+    version: str
+    updated_at: str
+    sessions: dict[str, Session]
+
+
+def list_agents(roster: Roster, asked: ListParams) -> AgentList:
+    agents = [it for it in roster.agents.values() if asked.status in (None, it.session.status)]
+    latest = nlargest(asked.limit, agents, key=lambda it: it.session.last_activity)
+    return AgentList([record_of(agent) for agent in latest], len(agents))
+
+
+async def show(roster: Roster, client_id: str) -> AgentShown:
+    agent = roster.named(client_id)
+    lines = await _lines(roster, agent, _SHOWN_LINES, None)
+    return AgentShown(record_of(agent), [line.text for line in lines], agent.session.settings)
+
+
+async def spawn(roster: Roster, asked: SpawnParams) -> SpawnAnswer:
+    request = SpawnRequest(
+        chat_id=asked.chat_id, channel=asked.channel, channel_type=asked.channel_type
+    )
+    try:
+        agent = roster.agent_of(requested_chat(request, roster.settings.agents.channel_types))
+        await agent.ensure_running()
+    except Refuse as refusal:
+        return SpawnAnswer(success=False, error=refusal.reason)
+    return SpawnAnswer(success=True, client_id=agent.client_id, status=agent.session.status)
+
+
+async def stop(roster: Roster, client_id: str) -> AgentRecord:
+    agent = roster.named(client_id)
+    await agent.worker.stop()
+    return record_of(agent)
+
+
+async def restart(roster: Roster, client_id: str) -> AgentRecord:
+    agent = roster.named(client_id)
+    await agent.worker.stop()
+    await agent.ensure_running()
+    return record_of(agent)
+
+
+async def logs(roster: Roster, asked: LogsParams) -> Logs:
+    return Logs(await _lines(roster, roster.named(asked.client_id), asked.lines, asked.after))
+
+
+async def _lines(roster: Roster, agent: Agent, count: int, after: str | None) -> list[LogLine]:
+    session = agent.session
+    if session.log.startswith(IN_JOURNAL):
+        return await roster.journal.read(session.log.removeprefix(IN_JOURNAL), count, after)
+    return await read_log(Path(session.workspace), count, after)
+
+
+def record_of(agent: Agent) -> AgentRecord:
+    session, running = agent.session, agent.worker.running
+    known = {name: getattr(session, name) for name in Session.__struct_fields__}
+    del known["settings"]
+    return AgentRecord(
+        **known,
+        pid=running.pid if running else None,
+        limits=running.limits if running else {},
+        waiting=len(agent.waiting),
+    )

@@ -1,0 +1,148 @@
+"""Chats: which one a message belongs to, which agent it has, and where its answers go.
+
+One chat is a channel and a chat id; it has one agent, whose id follows from the two.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from busd import Refuse, SpawnRequest, TgMessage
+
+_PREFIXES = {"telegram": "tg"}  # a channel whose addresses do not begin with its own name
+_CHANNELS = {prefix: channel for channel, prefix in _PREFIXES.items()}
+_NO_CHANNELS = ("agent", "system", "plugin")  # prefixes of addresses that are no chats
+_CHANNEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
+_MAX_ADDRESS = 255
+_SHOWN = 40  # characters of a bad name that an answer repeats
+
+
+class Chat(msgspec.Struct, frozen=True):
+    """A conversation; same channel and chat id, same chat."""
+
+    channel: str
+    chat_id: str
+
+    @property
+    def agent_id(self) -> str:
+        """The client id of its one agent."""
+        digest = sha256(f"{self.channel}:{self.chat_id}".encode("utf-8", "surrogatepass"))
+        return f"agent:worker-{digest.hexdigest()[:12]}"
+
+    @property
+    def address(self) -> str:
+        """Where the answers go, if nobody says otherwise."""
+        return f"{prefix_of(self.channel)}:{self.chat_id}"
+
+
+class TurnCancel(msgspec.Struct):
+    """The data of a `turn.cancel`: which chat, as in a `tg_message`; the turn is the agent's."""
+
+    channel: str | UnsetType = UNSET
+    chat_id: str | UnsetType = UNSET
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """A chat, the type of its channel, and where its answers go."""
+
+    chat: Chat
+    channel_type: str
+    talkto: str
+
+
+def prefix_of(channel: str) -> str:
+    """Give what the addresses of a channel begin with."""
+    return _PREFIXES.get(channel, channel)
+
+
+def channel_of(prefix: str) -> str:
+    """Give the channel whose addresses begin so."""
+    return _CHANNELS.get(prefix, prefix)
+
+
+def requested_chat(request: SpawnRequest, channel_types: list[str]) -> Placed:
+    """Give the chat that a `spawn_request` is for; raises Refuse saying what is wrong with it."""
+    chat = checked_chat(request.channel, request.chat_id)
+    check_channel_type(request.channel_type, channel_types)
+    return Placed(chat, request.channel_type, chat.address)
+
+
+def chat_of_message(
+    message: TgMessage | TurnCancel, author: str, sender: str, channel_types: list[str]
+) -> Placed:
+    """Give the chat that a message to nobody in particular is of; raises Refuse if none is said.
+
+    The address of its author says it; that of a bridge does not, so there the content may. An
+    address that is not of the content's channel counts as a whole, so that chats of two channels
+    are never taken for one.
+    """
+    address = author if ":" in author else ""
+    prefix, _, rest = address.partition(":")
+    channel = channel_of(message.channel or "") or channel_of(prefix)
+    if message.chat_id and ":" not in sender:
+        chat = checked_chat(channel, message.chat_id)
+        talkto = chat.address
+    elif address:
+        chat = checked_chat(channel, rest if channel_of(prefix) == channel else address)
+        talkto = address
+    else:
+        raise Refuse(f"no chat_id, and {author} is not the address of a chat")
+    check_channel_type(channel, channel_types)
+    return Placed(chat, channel, talkto)
+
+
+def chat_of_address(address: str) -> Chat:
+    """Give the chat that an address is of; raises Refuse if it is of none."""
+    prefix, colon, rest = address.partition(":")
+    if not colon:
+        raise Refuse(f"{address} is not the address of a chat")
+    return checked_chat(channel_of(prefix), rest)
+
+
+def checked_chat(channel: str, chat_id: str) -> Chat:
+    """Give a chat; raises Refuse for what can name none."""
+    channel = channel_of(channel)
+    if not _CHANNEL.fullmatch(channel):
+        raise Refuse(
+            f"channel {_shown(channel)} cannot be: "
+            "it has 1 to 32 letters, digits and _ . - and begins with a letter or digit"
+        )
+    if channel in _NO_CHANNELS:
+        raise Refuse(f"channel {channel} cannot be: {channel}: is no address of a chat")
+    if problem := _problem_of(chat_id, _MAX_ADDRESS - len(prefix_of(channel)) - 1):
+        raise Refuse(f"chat_id {_shown(chat_id)} cannot be: {problem}")
+    return Chat(channel, chat_id)
+
+
+def check_channel_type(channel_type: str, known: list[str]) -> None:
+    """Raise Refuse unless the operator knows this type of channel."""
+    if channel_type not in known:
+        raise Refuse(
+            f"unknown channel_type {_shown(channel_type)}: this bus has {', '.join(known)}"
+            " (setting agents.channel_types)"
+        )
+
+
+def check_address(address: str) -> None:
+    """Raise Refuse unless something could be sent to an address."""
+    if problem := _problem_of(address, _MAX_ADDRESS):
+        raise Refuse(f"{_shown(address)} cannot be an address: {problem}")
+
+
+def _problem_of(text: str, room: int) -> str:
+    """Say why an address could not have this in it, or "" if it could."""
+    if not text:
+        return "it is empty"
+    if len(text) > room:
+        return f"it has {len(text)} characters, and {room} are the most"
+    if not text.isprintable() or any(sign in text for sign in " *?"):
+        return "it has spaces, unprintable characters, * or ?"
+    return ""
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")

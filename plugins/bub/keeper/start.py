@@ -1,0 +1,169 @@
+"""Starting a worker's process: its session, its limits, and plain words for why it cannot be."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TypedDict
+
+from .family import die_with_parent, living, wear
+
+_OOM_SCORE = b"500"  # when the host runs out of memory, a worker goes before the bus
+
+
+class Order(TypedDict):
+    """What the daemon wants to be started."""
+
+    client_id: str
+    command: list[str]
+    workspace: str
+    environment: dict[str, str]
+    credentials: dict[str, str]
+    memory_max_bytes: int | None
+    cpu_percent: int | None
+    tasks_max: int | None
+    restarts: int
+    restart_seconds: float
+    stop_seconds: float
+
+
+class CannotStart(Exception):
+    """A program cannot be started; says why."""
+
+
+def start_process(
+    order: Order, mark: int, credentials: Path, usual_files: tuple[int, int]
+) -> tuple[subprocess.Popen[bytes], dict[str, str]]:
+    """Start the program in a session of its own; gives it, and the limits that it got."""
+    keeper = os.getpid()
+    tasks = _tasks_limit(order["tasks_max"])
+
+    def prepare() -> None:
+        die_with_parent(keeper)
+        wear(mark)
+        os.umask(0o077)
+        resource.setrlimit(resource.RLIMIT_NOFILE, usual_files)
+        lower(resource.RLIMIT_CORE, 0)
+        lower(resource.RLIMIT_DATA, order["memory_max_bytes"])
+        lower(resource.RLIMIT_NPROC, tasks)
+        _expect_to_go_first()
+
+    environment = dict(order["environment"])
+    if order["credentials"]:
+        environment["CREDENTIALS_DIRECTORY"] = str(credentials)
+    try:
+        process = subprocess.Popen(  # noqa: S603 - the operator says what
+            order["command"],
+            cwd=order["workspace"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=prepare,  # safe: the keeper has one thread
+        )
+    except (OSError, ValueError, IndexError, subprocess.SubprocessError) as problem:
+        raise CannotStart(why_not(problem, order)) from None
+    return process, limits_of(process.pid, order)
+
+
+def allow_many_files() -> tuple[int, int]:
+    """Let this process have two pipes for each worker; gives the limit that workers get."""
+    usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (usual[1], usual[1]))
+    return usual
+
+
+def lower(kind: int, value: int | None) -> None:
+    """Set a limit, unless a lower one is there already."""
+    if value is None:
+        return
+    _, hard = resource.getrlimit(kind)
+    least = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    try:
+        resource.setrlimit(kind, (least, least))
+    except (OSError, ValueError):
+        pass  # a sandbox without it; what is in force is read afterwards
+
+
+def _tasks_limit(tasks_max: int | None) -> int | None:
+    """Give the limit of processes; the kernel counts all of the user's, and root's never."""
+    if tasks_max is None or os.geteuid() == 0:
+        return None
+    uid = os.getuid()
+    own = (process.pid for process in living())
+    return tasks_max + sum(_threads_of(pid) for pid in own if _owner(pid) == uid)
+
+
+def _owner(pid: int) -> int | None:
+    try:
+        return Path(f"/proc/{pid}").stat().st_uid
+    except OSError:
+        return None
+
+
+def _threads_of(pid: int) -> int:
+    try:
+        return len(list(Path(f"/proc/{pid}/task").iterdir()))
+    except OSError:
+        return 0
+
+
+def _expect_to_go_first() -> None:
+    try:
+        file = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+        os.write(file, _OOM_SCORE)
+        os.close(file)
+    except OSError:
+        pass  # a sandbox without it; the limits hold all the same
+
+
+def limits_of(pid: int, order: Order) -> dict[str, str]:
+    """Ask the kernel which of the wanted limits are in force."""
+    limits = {}
+    if order["memory_max_bytes"] is not None:
+        limits["memory_max_bytes"] = _in_force(pid, resource.RLIMIT_DATA, "for each process")
+    if order["tasks_max"] is not None:
+        limits["tasks_max"] = (
+            "not in force: root has no such limit"
+            if os.geteuid() == 0
+            else _in_force(pid, resource.RLIMIT_NPROC, "for all of the user together")
+        )
+    if order["cpu_percent"] is not None:
+        limits["cpu_percent"] = "not in force: needs systemd"
+    return limits
+
+
+def _in_force(pid: int, kind: int, scope: str) -> str:
+    try:
+        soft, _ = resource.prlimit(pid, kind)
+    except (OSError, ValueError):
+        return "unknown: the worker has ended"
+    return "not in force" if soft == resource.RLIM_INFINITY else f"{soft} {scope}"
+
+
+def why_not(problem: Exception, order: Order) -> str:
+    """Say for the one who asked why a program could not be started."""
+    if not order["command"] or not order["command"][0]:
+        return "no program is named"
+    program = order["command"][0]
+    number = problem.errno if isinstance(problem, OSError) else None
+    if number in (errno.ENOENT, errno.ENOTDIR):
+        if not Path(order["workspace"]).is_dir():
+            return f"no such workspace: {order['workspace']}"
+        path = order["environment"].get("PATH", os.defpath)
+        is_there = shutil.which(program, path=path) is not None
+        return f"no such {'interpreter for' if is_there else 'program'}: {program}"
+    if number == errno.EACCES:
+        return f"not allowed to run: {program}"
+    if number == errno.ENOEXEC:
+        return f"not a program: {program}"
+    if isinstance(problem, OSError):
+        return f"cannot run {program}: {problem.strerror}"
+    if isinstance(problem, ValueError):
+        return f"cannot run {program!r}: a NUL or '=' where none can be"
+    return f"cannot run {program}: its limits cannot be set"

@@ -1,0 +1,246 @@
+"""One worker and its supervision: run, ended, run again after a while, given up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from .credentials import NoCredential, copy_credentials, remove_credentials
+from .family import Process, has_mark, mark_of, signal_each, signal_group
+from .log import Tail, WorkerLog
+from .start import CannotStart, Order, start_process
+
+LONG_RUN_SECONDS = 60.0  # after this the failures before are forgiven
+MAX_BACK_OFF_SECONDS = 30.0
+KILL_PATIENCE_SECONDS = 10.0  # a process that the kernel itself waits for cannot be killed
+_CHUNK_BYTES = 65_536
+_BYTES_PER_SECOND = 1024 * 1024  # of what it prints; a worker that prints more has to wait
+
+
+class House(Protocol):
+    """What a worker needs of its keeper."""
+
+    household: int
+    usual_files: tuple[int, int]
+
+    def next_serial(self) -> int: ...
+    def credentials_folder(self, serial: int) -> Path: ...
+    def watch(self, file: int, on_ready: Callable[[], None]) -> None: ...
+    def unwatch(self, file: int) -> None: ...
+    def after(self, seconds: float, callback: Callable[[], None]) -> None: ...
+    def sweep_soon(self) -> None: ...
+    def report(self, worker: Worker, kind: str, reason: str = "") -> None: ...
+    def forget(self, worker: Worker) -> None: ...
+
+
+class Worker:
+    """A worker, from the order to start it until it has ended for good."""
+
+    def __init__(self, house: House, order: Order) -> None:
+        self.order = order
+        self.client_id = order["client_id"]
+        self.pid: int | None = None
+        self.limits: dict[str, str] = {}
+        self.is_stopping = False
+        self.is_over = False
+        self.kill_at: float | None = None  # set while its family is to end
+        self._house = house
+        self._process: subprocess.Popen[bytes] | None = None
+        self._mark = 0
+        self._session = 0
+        self._credentials = Path()
+        self._failures = 0
+        self._started_at = 0.0
+        self._run_seconds = 0.0
+        self._is_marked = False
+        self._has_asked_family = False
+        self._exit_code = 0
+        self._log = WorkerLog(Path(order["workspace"]) / "logs")
+        self._errors = Tail()
+        self._output = Tail()
+        self._pipes: dict[int, Tail] = {}
+        self._budget = _BYTES_PER_SECOND
+        self._budget_of = 0.0
+
+    @property
+    def last_lines(self) -> list[str]:
+        return self._errors.lines() or self._output.lines()
+
+    # -- start ---------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start it; raises CannotStart or NoCredential."""
+        serial = self._house.next_serial()
+        self._mark = mark_of(self._house.household, serial)
+        self._credentials = self._house.credentials_folder(serial)
+        self._errors, self._output = Tail(), Tail()
+        try:
+            if self.order["credentials"]:
+                copy_credentials(self._credentials, self.order["credentials"])
+            process, self.limits = start_process(
+                self.order, self._mark, self._credentials, self._house.usual_files
+            )
+        except (CannotStart, NoCredential):
+            remove_credentials(self._credentials)
+            raise
+        self._process = process
+        self.pid = self._session = process.pid
+        self._started_at = time.monotonic()
+        self._is_marked = has_mark(process.pid, self._mark)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for pipe, tail in ((process.stdout, self._output), (process.stderr, self._errors)):
+            os.set_blocking(pipe.fileno(), False)
+            self._pipes[pipe.fileno()] = tail
+            self._watch(pipe.fileno())
+
+    def _start_again(self) -> None:
+        if self.is_over or self.is_stopping:
+            return
+        try:
+            self.start()
+        except (CannotStart, NoCredential) as problem:
+            self._errors.feed(f"{problem}\n".encode())
+            self._failed_once(str(problem))
+        else:
+            self._house.report(self, "restarted")
+
+    # -- what it prints ------------------------------------------------------------------------
+
+    def _watch(self, pipe: int) -> None:
+        if pipe in self._pipes:
+            self._house.watch(pipe, lambda: self._read(pipe))
+
+    def _read(self, pipe: int) -> None:
+        """Keep what it printed; at its end, or when it prints too much, look away."""
+        if self._is_overspent():
+            self._house.unwatch(pipe)
+            self._house.after(1.0, lambda: self._watch(pipe))
+        elif not self._keep(pipe):
+            self._house.unwatch(pipe)
+            del self._pipes[pipe]
+
+    def _is_overspent(self) -> bool:
+        now = time.monotonic()
+        if now - self._budget_of >= 1.0:
+            self._budget, self._budget_of = _BYTES_PER_SECOND, now
+        return self._budget <= 0
+
+    def _keep(self, pipe: int) -> bool:
+        """Read a chunk; False at the end."""
+        try:
+            chunk = os.read(pipe, _CHUNK_BYTES)
+        except BlockingIOError:
+            return True
+        self._budget -= len(chunk)
+        self._pipes[pipe].feed(chunk)
+        if chunk:
+            self._log.write(chunk)
+        return bool(chunk)
+
+    def _close_pipes(self) -> None:
+        for pipe in self._pipes:
+            self._house.unwatch(pipe)
+            self._keep(pipe)  # what it said last
+        self._pipes.clear()
+        self._log.close()
+        assert self._process is not None
+        for stream in (self._process.stdout, self._process.stderr):
+            assert stream is not None
+            stream.close()
+
+    # -- end -----------------------------------------------------------------------------------
+
+    def stop(self, stop_seconds: float | None = None) -> None:
+        """Ask it to end; it is killed later. A second call can only shorten the time."""
+        seconds = self.order["stop_seconds"] if stop_seconds is None else stop_seconds
+        deadline = time.monotonic() + seconds
+        is_first = not self.is_stopping
+        self.is_stopping = True
+        if self._process is None:  # it waits for its next start
+            return self._finish("stopped")
+        self.kill_at = deadline if self.kill_at is None else min(self.kill_at, deadline)
+        if is_first and self.pid is not None:
+            signal_group(self._session, signal.SIGTERM)
+        self._house.after(seconds, self._house.sweep_soon)
+        return None
+
+    def on_exit(self, exit_code: int) -> None:
+        """Its process has ended; now what it has started has to, before anything else happens."""
+        assert self._process is not None
+        self._process.returncode = exit_code
+        self._exit_code = exit_code
+        self._run_seconds = time.monotonic() - self._started_at
+        self.pid = None
+        if not self.is_stopping:
+            self.kill_at = time.monotonic()
+            signal_group(self._session, signal.SIGKILL)
+        self._house.sweep_soon()
+
+    def sweep(self, processes: list[Process]) -> bool:
+        """Kill what is left of its family when its time has come; True once nothing is left."""
+        assert self.kill_at is not None
+        family = [process for process in processes if self._is_family(process)]
+        late = time.monotonic() - self.kill_at
+        if family and late >= 0:
+            if any(process.session == self._session for process in family):
+                signal_group(self._session, signal.SIGKILL)
+            signal_each(family, signal.SIGKILL)
+        elif family and not self._has_asked_family:
+            self._has_asked_family = True
+            signal_each(family, signal.SIGTERM)
+        if self.pid is not None or (family and late < KILL_PATIENCE_SECONDS):
+            return False
+        self._on_gone([process.pid for process in family])
+        return True
+
+    def _is_family(self, process: Process) -> bool:
+        # Its session only if it could not be marked: the number may be another's by now.
+        if self._is_marked:
+            return process.mark == self._mark
+        return process.session == self._session
+
+    def _on_gone(self, immortal: list[int]) -> None:
+        self.kill_at = None
+        self._close_pipes()
+        self._process = None
+        remove_credentials(self._credentials)
+        reason = reason_of(self._exit_code)
+        if immortal:
+            reason += f"; cannot be killed: {', '.join(map(str, immortal))}"
+        if self.is_stopping or self._exit_code == 0:
+            self._finish("stopped", reason)
+        else:
+            self._failed_once(reason)
+
+    def _failed_once(self, reason: str) -> None:
+        """Start it again after a while, or give it up."""
+        if self._run_seconds > LONG_RUN_SECONDS:
+            self._failures = 0
+        self._failures += 1
+        self._run_seconds = 0.0
+        self._house.report(self, "exited", reason)
+        if self._failures > self.order["restarts"]:
+            return self._finish("failed", reason)
+        seconds = self.order["restart_seconds"] * 2.0 ** min(self._failures - 1, 16)
+        self._house.after(min(seconds, MAX_BACK_OFF_SECONDS), self._start_again)
+        return None
+
+    def _finish(self, kind: str, reason: str = "") -> None:
+        self.is_over = True
+        self._house.report(self, kind, reason)
+        self._house.forget(self)
+
+
+def reason_of(exit_code: int) -> str:
+    if exit_code >= 0:
+        return f"exit code {exit_code}"
+    try:
+        return f"killed by {signal.Signals(-exit_code).name}"
+    except ValueError:
+        return f"killed by signal {-exit_code}"

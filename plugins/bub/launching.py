@@ -1,0 +1,54 @@
+"""What a worker is started with: its command, its environment, its limits, its workspace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from busd import AgentsSettings, WorkerSettings, worker_command
+from busd_plugins.bub.spawner import Launch
+
+if TYPE_CHECKING:
+    from busd_plugins.bub.sessions import Session
+
+
+def config_of(session: Session) -> dict[str, Any]:
+    """Give what the config.json of its workspace says."""
+    return {
+        "client_id": session.client_id,
+        "channel": session.channel,
+        "chat_id": session.chat_id,
+        "channel_type": session.channel_type,
+        "talkto": session.talkto,
+        "settings": session.settings,
+    }
+
+
+def launch_of(
+    session: Session, settings: WorkerSettings, agents: AgentsSettings, bus_address: str
+) -> Launch:
+    """Give what its spawner needs to know; raises ConfigError if a secret would be seen."""
+    command = worker_command(
+        settings, session.client_id, session.talkto, session.workspace, session.channel_type
+    )
+    environment = {
+        **settings.environment,
+        "BUSD_ADDRESS": bus_address,
+        "BUSD_CLIENT_ID": session.client_id,
+        "BUSD_TALKTO": session.talkto,
+        "BUSD_WORKSPACE": session.workspace,
+        "BUSD_REPLY_TYPE": session.channel_type,
+    }
+    return Launch(
+        client_id=session.client_id,
+        command=command,
+        workspace=Path(session.workspace),
+        environment=environment,
+        credentials=settings.credentials,
+        memory_max_bytes=settings.memory_max_bytes,
+        cpu_percent=settings.cpu_percent,
+        tasks_max=settings.tasks_max,
+        restarts=settings.restarts,
+        restart_seconds=settings.restart_seconds,
+        stop_seconds=agents.stop_seconds,
+    )

@@ -1,0 +1,234 @@
+"""The roster: all agents that are known, who of them is on the bus, and what they share."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from busd import AgentEvent, Refuse, WorkerSettings
+from busd_plugins.bub.agent import SYSTEM, Agent
+from busd_plugins.bub.chats import Placed
+from busd_plugins.bub.journal import Journal
+from busd_plugins.bub.launching import launch_of
+from busd_plugins.bub.sessions import NoSessions, Session, Sessions, now
+from busd_plugins.bub.spawner import Launch
+from busd_plugins.bub.spawners_in_use import SpawnersInUse
+from busd_plugins.bub.waiting import HeldBytes
+
+if TYPE_CHECKING:
+    from busd import Context
+
+EVENTS = "system:events"
+_MAX_KNOWN = 50_000  # agents, running or not
+_MAX_STRANGERS = 5  # remembered
+_ADOPTED_AT_ONCE = 20
+
+
+class Roster:
+    """The agents by client id."""
+
+    def __init__(self, ctx: Context) -> None:
+        self.ctx = ctx
+        self.state = ctx.state
+        self.sessions = Sessions(ctx.state)
+        self.spawners = SpawnersInUse(self)
+        self.journal = Journal()  # of workers that run, and of those that did
+        self.agents: dict[str, Agent] = {}
+        self.held = HeldBytes()
+        self.is_settled = anyio.Event()  # it is known which workers of an earlier bus still run
+        self.is_stopping = False
+        self._strangers: dict[str, float] = {}  # agents that are none of ours, and when they joined
+        self._cannot_write = False
+        self._starting = anyio.CapacityLimiter(1)
+
+    @property
+    def settings(self) -> Any:
+        """The daemon's settings, as they are now."""
+        return self.ctx.settings
+
+    def worker_settings(self, channel: str) -> WorkerSettings:
+        """Give the table of a channel, or the default one."""
+        tables: dict[str, WorkerSettings] = self.settings.workers
+        return tables.get(channel) or tables.get("default") or WorkerSettings()
+
+    # Who is known
+
+    async def open(self) -> None:
+        """Read the sessions of an earlier bus."""
+        await self.sessions.open()
+        for session in list(self.sessions.known.values()):
+            self._add(session)
+
+    async def settle(self) -> None:
+        """Take over the workers that still run; until then nobody is started."""
+        at_once = anyio.CapacityLimiter(_ADOPTED_AT_ONCE)
+        try:
+            async with anyio.create_task_group() as tasks:
+                for agent in list(self.agents.values()):
+                    if agent.session.status in ("spawning", "running"):
+                        tasks.start_soon(self._adopt, agent, at_once)
+        finally:
+            self.is_settled.set()
+
+    async def _adopt(self, agent: Agent, at_once: anyio.CapacityLimiter) -> None:
+        async with at_once:
+            running = await self.spawners.adopt(agent)
+        if running is not None:
+            agent.worker.adopt(running)
+        elif not agent.is_present:
+            agent.note(status="stopped", stopped_at=now())
+
+    def agent_of(self, placed: Placed) -> Agent:
+        """Give the agent of a chat; a new one if it has none yet."""
+        chat = placed.chat
+        agent = self.agents.get(chat.agent_id)
+        if agent is None:
+            if len(self.agents) >= _MAX_KNOWN:
+                raise Refuse(f"no room for another agent: {_MAX_KNOWN} are known", retry_seconds=60)
+            return self._add(_new_session(placed))
+        if (agent.session.channel, agent.session.chat_id) != (chat.channel, chat.chat_id):
+            raise Refuse(f"{chat.agent_id} is the agent of another chat")
+        return agent
+
+    def named(self, client_id: str) -> Agent:
+        """Give a known agent; raises Refuse if there is none of that name."""
+        agent = self.agents.get(client_id)
+        if agent is None:
+            raise Refuse(f"no agent is called {client_id[:80]}")
+        return agent
+
+    def _add(self, session: Session) -> Agent:
+        agent = self.agents[session.client_id] = Agent(self, session)
+        if self.ctx.is_present(session.client_id):
+            agent.is_present = True
+        else:
+            self.ctx.subscribe(session.client_id)
+        return agent
+
+    def forget_unless_kept(self, agent: Agent) -> None:
+        """Forget an agent that never came to be: no session of it was written."""
+        if agent.client_id not in self.sessions.known:
+            self.forget(agent)
+
+    def forget(self, agent: Agent) -> None:
+        if self.agents.get(agent.client_id) is agent:
+            del self.agents[agent.client_id]
+            self.ctx.unsubscribe(agent.client_id)
+
+    # Who comes and goes
+
+    def joined(self, name: str) -> None:
+        agent = self.agents.get(name)
+        if agent is not None:
+            agent.joined()
+        elif name.startswith("agent:"):
+            self._strangers.pop(name, None)
+            self._strangers[name] = anyio.current_time()
+            if len(self._strangers) > _MAX_STRANGERS:
+                del self._strangers[next(iter(self._strangers))]
+
+    def strangers_since(self, moment: float) -> list[str]:
+        """Name the agents that joined since then and are none of ours."""
+        return [name for name, joined in self._strangers.items() if joined >= moment]
+
+    def left(self, name: str) -> None:
+        agent = self.agents.get(name)
+        if agent is not None and not self.is_stopping:
+            agent.left()
+
+    # What a start needs
+
+    def room_to_start(self) -> anyio.CapacityLimiter:
+        """Give what lets only so many workers start at a time."""
+        limit = self.settings.agents.max_starting or 2 * (os.cpu_count() or 1)
+        self._starting.total_tokens = limit
+        return self._starting
+
+    def check_room(self) -> None:
+        """Raise Refuse if there are as many workers as there may be."""
+        limit = self.settings.agents.max_workers
+        if sum(agent.worker.takes_room for agent in self.agents.values()) >= limit:
+            raise Refuse(
+                f"no room for another worker: {limit} run (setting agents.max_workers)",
+                retry_seconds=5,
+            )
+
+    def launch_of(self, agent: Agent) -> Launch:
+        """Give what its spawner needs to know."""
+        settings = self.worker_settings(agent.session.channel)
+        return launch_of(agent.session, settings, self.settings.agents, self.ctx.bus_address)
+
+    # What is said and written
+
+    def announce(
+        self, session: Session, event: str, reason: str, last_lines: tuple[str, ...]
+    ) -> None:
+        """Send an `agent_event` to whoever listens."""
+        data: dict[str, Any] = {
+            "agent_id": session.client_id,
+            "chat_id": session.chat_id,
+            "channel": session.channel,
+        }
+        if reason:
+            data["reason"] = reason
+        if last_lines:
+            data["last_lines"] = last_lines
+        self.ctx.log.info(f"agent.{event}", agent=session.client_id, reason=reason)
+        if self.is_stopping:
+            return  # so is the bus: it carries nothing any more
+        said = AgentEvent(event=event, data=Raw(msgspec.json.encode(data)))
+        self.ctx.post(EVENTS, said, sender=SYSTEM)
+
+    def note_activity(self) -> None:
+        """Have it written who was last active when; not with every message."""
+        for agent in self.agents.values():
+            known = self.sessions.known.get(agent.client_id)
+            if known is not None and known is not agent.session:
+                self.sessions.note(agent.session)
+
+    @property
+    def patience_seconds(self) -> float:
+        """How long a request may take: a little less than the host allows, so that we answer."""
+        return float(self.settings.plugins.handler_seconds) * 0.95
+
+    async def flush(self) -> None:
+        """Write what was noted; a disk without room is said once, and tried again later."""
+        try:
+            await self.sessions.flush()
+            self._cannot_write = False
+        except NoSessions as problem:
+            if not self._cannot_write:
+                self.ctx.log.warning("sessions.failed", reason=str(problem))
+            self._cannot_write = True
+
+    async def close(self) -> None:
+        """Let go of all workers, as configured, and write what became of them."""
+        self.is_stopping = True
+        is_over = self.settings.agents.when_bus_stops == "stop"
+        await self.spawners.close()
+        for agent in self.agents.values():
+            if is_over and agent.session.status in ("spawning", "running"):
+                agent.note(status="stopped", stopped_at=now())
+        self.note_activity()
+        try:
+            await self.sessions.close()
+        except NoSessions as problem:
+            self.ctx.log.warning("sessions.failed", reason=str(problem))
+
+
+def _new_session(placed: Placed) -> Session:
+    moment = now()
+    return Session(
+        client_id=placed.chat.agent_id,
+        chat_id=placed.chat.chat_id,
+        channel=placed.chat.channel,
+        channel_type=placed.channel_type,
+        talkto=placed.talkto,
+        workspace="",
+        created_at=moment,
+        last_activity=moment,
+    )

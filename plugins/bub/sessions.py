@@ -1,0 +1,183 @@
+"""Sessions: what is known of each chat's agent, kept in an SQLite file over restarts.
+
+All of it is in memory, too, where the loop reads it. What a requester waits for is written before
+it is told (`save`); what only happened is true at once and written soon (`note`, `flush`).
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+import anyio.to_thread
+import msgspec
+import structlog
+
+log = structlog.get_logger()
+
+FILE = "agents.db"
+Status = Literal["spawning", "running", "stopped", "failed"]
+_FORMAT_VERSION = "1.0"  # of the reference's sessions.json
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS session (client_id TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID
+"""
+_SAVE = "INSERT OR REPLACE INTO session (client_id, record) VALUES (?, ?)"
+_BUSY_SECONDS = 1.0
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """One chat's agent; the members are those of the reference's sessions.json."""
+
+    client_id: str
+    chat_id: str
+    channel: str
+    channel_type: str
+    talkto: str
+    workspace: str
+    systemd_unit: str = ""  # by which a spawner finds it again
+    status: Status = "spawning"
+    created_at: str = ""
+    last_activity: str = ""
+    stopped_at: str | None = None
+    spawner: str = ""  # ours: who started it
+    log: str = ""  # ours: where its worker prints to
+    settings: dict[str, Any] = {}  # ours: those that `configure` set
+
+
+class NoSessions(Exception):
+    """The sessions cannot be read or written; the text is for whoever asked."""
+
+
+class Sessions:
+    """The records, by client id."""
+
+    def __init__(self, state: Path) -> None:
+        self.path = state / FILE
+        self.known: dict[str, Session] = {}
+        self._unwritten: set[str] = set()
+        self._db: sqlite3.Connection | None = None
+        self._writing = anyio.Lock()
+
+    # The loop's side
+
+    async def open(self) -> None:
+        """Read what an earlier daemon left; raises NoSessions if it cannot."""
+        async with self._writing:
+            self.known = await self._in_thread(self._load)
+
+    async def save(self, session: Session) -> None:
+        """Keep a record; if it cannot be written nothing has changed and NoSessions is raised."""
+        async with self._writing:
+            await self._in_thread(self._write, [session], [])
+            self.known[session.client_id] = session
+            self._unwritten.discard(session.client_id)
+
+    def note(self, session: Session) -> None:
+        """Take a record as true now; `flush` writes it."""
+        self.known[session.client_id] = session
+        self._unwritten.add(session.client_id)
+
+    def forget(self, client_id: str) -> None:
+        """Drop a record; `flush` deletes it."""
+        self.known.pop(client_id, None)
+        self._unwritten.add(client_id)
+
+    async def flush(self) -> None:
+        """Write what was noted; raises NoSessions, and all of it is written the next time."""
+        async with self._writing:
+            due, self._unwritten = self._unwritten, set()
+            if not due:
+                return
+            kept = [self.known[each] for each in due if each in self.known]
+            gone = [each for each in due if each not in self.known]
+            try:
+                await self._in_thread(self._write, kept, gone)
+            except NoSessions:
+                self._unwritten |= due
+                raise
+
+    async def close(self) -> None:
+        """Write the rest and let go of the file."""
+        try:
+            await self.flush()
+        finally:
+            async with self._writing:
+                await anyio.to_thread.run_sync(self._close)
+
+    def export(self) -> dict[str, Any]:
+        """Give all records in the form of the reference's sessions.json."""
+        return {
+            "version": _FORMAT_VERSION,
+            "updated_at": now(),
+            "sessions": {each: msgspec.to_builtins(it) for each, it in self.known.items()},
+        }
+
+    # The thread's side
+
+    async def _in_thread(self, do: Any, *args: Any) -> Any:
+        # Any: whatever `do` takes and gives
+        try:
+            return await anyio.to_thread.run_sync(do, *args)
+        except (sqlite3.Error, OSError) as problem:
+            raise NoSessions(f"sessions cannot be kept: {problem} ({self.path.name})") from None
+
+    def _load(self) -> dict[str, Session]:
+        rows = self._open().execute("SELECT client_id, record FROM session")
+        found = (_session_of(client_id, text) for client_id, text in rows)
+        return {session.client_id: session for session in found if session is not None}
+
+    def _write(self, kept: list[Session], gone: list[str]) -> None:
+        db = self._open()
+        with db:  # all of it or none
+            db.executemany(_SAVE, [(each.client_id, _text(each)) for each in kept])
+            db.executemany("DELETE FROM session WHERE client_id = ?", [(each,) for each in gone])
+
+    def _open(self) -> sqlite3.Connection:
+        if self._db is None:
+            # Made by us first: SQLite gives its other files the same rights.
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            db = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, check_same_thread=False)
+            try:
+                db.execute("PRAGMA journal_mode = WAL")
+                db.execute("PRAGMA synchronous = NORMAL")
+                with db:
+                    db.execute(_SCHEMA)
+            except sqlite3.Error:
+                db.close()
+                raise
+            self._db = db
+        return self._db
+
+    def _close(self) -> None:
+        db, self._db = self._db, None
+        if db is not None:
+            db.close()
+
+
+def _session_of(client_id: str, text: str | bytes) -> Session | None:
+    """Read a record; one that a later busd wrote, or nobody, costs no other chat its own."""
+    try:
+        return msgspec.json.decode(text, type=Session)
+    except (msgspec.MsgspecError, RecursionError) as problem:
+        log.warning("session.left_out", agent=str(client_id)[:80], reason=str(problem))
+        return None
+
+
+def _text(session: Session) -> str:
+    return msgspec.json.encode(session).decode()
+
+
+def now() -> str:
+    """Give the time as records have it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def is_older(moment: str | None, days: float) -> bool:
+    """True if a record's time is more than so many days ago."""
+    if not moment:
+        return False
+    return datetime.now(UTC) - datetime.fromisoformat(moment) > timedelta(days=days)

@@ -1,0 +1,269 @@
+"""The spawner for hosts without systemd: workers are children of a keeper, one for each daemon."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import msgspec
+from anyio import to_thread
+from anyio.abc import TaskGroup
+
+from busd import AgentsSettings
+from busd_plugins.bub.inbox import Inbox
+from busd_plugins.bub.keeper.house import end_remains
+from busd_plugins.bub.keeper.log import FILE_NAME, read_last_lines
+from busd_plugins.bub.keeper_link import (
+    Answer,
+    KeeperGone,
+    KeeperLink,
+    connect_keeper,
+    start_keeper,
+)
+from busd_plugins.bub.spawner import Launch, Report, SpawnFailed, environment_of
+
+# For a keeper to act after all stop_seconds; then the kernel ends its workers.
+_GRACE_SECONDS = 15.0
+_KEEPER_LOST = "the keeper of the workers was killed"
+
+
+class SubprocessWorker:
+    """A worker that the keeper has started."""
+
+    def __init__(self, link: KeeperLink, client_id: str, workspace: Path, answer: Answer) -> None:
+        self.client_id = client_id
+        self.unit = f"pid {answer.pid}"
+        self.limits = answer.limits
+        self.log = str(workspace / "logs" / FILE_NAME)
+        self.inbox = Inbox()
+        self._link = link
+        self._pid = answer.pid
+        self._workspace = workspace
+        self._stop_seconds = answer.stop_seconds
+
+    @property
+    def pid(self) -> int | None:
+        return self._pid
+
+    def reports(self) -> AsyncIterator[Report]:
+        return self.inbox
+
+    def take(self, report: Report) -> None:
+        """Hear what happened to it."""
+        self._pid = report.pid if report.kind == "restarted" else None
+        if self._pid is not None:
+            self.unit = f"pid {self._pid}"
+        self.inbox.put(report)
+
+    async def stop(self) -> None:
+        if self.inbox.ended.is_set():
+            return
+        with anyio.move_on_after(self._stop_seconds + _GRACE_SECONDS) as patience:
+            try:
+                await self._link.ask("stop", worker=self.client_id)
+            except KeeperGone:
+                pass  # its end is reported
+            await self.inbox.ended.wait()
+        if patience.cancelled_caught:
+            self._link.kill()
+            await self.inbox.ended.wait()
+
+    async def last_lines(self, count: int = 20) -> list[str]:
+        return await to_thread.run_sync(read_last_lines, self._workspace / "logs", count)
+
+
+class SubprocessSpawner:
+    """Starts workers through a keeper; entered and left by the same task."""
+
+    name = "subprocess"
+
+    def __init__(self, *, state: Path, agents: AgentsSettings) -> None:
+        self._state = state.resolve()
+        self._agents = agents
+        self._workers: dict[str, SubprocessWorker] = {}
+        self._starting: set[str] = set()
+        self._link: KeeperLink | None = None
+        self._is_linking = anyio.Lock()
+        self._tasks: TaskGroup
+
+    async def __aenter__(self) -> SubprocessSpawner:
+        self._state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        try:
+            async with self._is_linking:
+                await self._connect()
+        except KeeperGone:
+            await self._end_remains()
+        except BaseException:
+            await self._close()
+            raise
+        return self
+
+    async def __aexit__(self, *problem: object) -> None:
+        with anyio.CancelScope(shield=True):
+            if self._link is not None and self._agents.when_bus_stops == "stop":
+                await self._end(self._link)
+        await self._close()
+
+    async def _close(self) -> None:
+        self._tasks.cancel_scope.cancel()
+        # Not told of our caller's problem: it would be wrapped in a group.
+        await self._tasks.__aexit__(None, None, None)
+
+    async def _end(self, link: KeeperLink) -> None:
+        """End the keeper with all workers."""
+        with anyio.move_on_after(self._agents.stop_seconds + _GRACE_SECONDS) as patience:
+            try:
+                await link.tell("end")
+            except KeeperGone:
+                pass
+            await link.ended.wait()
+        if patience.cancelled_caught:
+            link.kill()
+            await link.ended.wait()
+
+    async def start(self, launch: Launch) -> SubprocessWorker:
+        """Start a worker; a keeper that dies meanwhile is replaced, once."""
+        if launch.client_id in self._workers or launch.client_id in self._starting:
+            raise SpawnFailed(f"{launch.client_id} has been started already")
+        self._starting.add(launch.client_id)
+        try:
+            return await self._start_somehow(launch, _order_of(launch))
+        finally:
+            self._starting.discard(launch.client_id)
+
+    async def _start_somehow(self, launch: Launch, order: dict[str, object]) -> SubprocessWorker:
+        try:
+            return await self._start(launch, order)
+        except KeeperGone:
+            pass
+        try:
+            return await self._start(launch, order)
+        except KeeperGone:
+            raise SpawnFailed(f"{_KEEPER_LOST}, twice") from None
+
+    async def _start(self, launch: Launch, order: dict[str, object]) -> SubprocessWorker:
+        link = await self._living_link()
+        started: list[SubprocessWorker] = []
+
+        def enrol(answer: Answer) -> None:
+            if answer.error is None:
+                answer = msgspec.structs.replace(answer, stop_seconds=launch.stop_seconds)
+                worker = SubprocessWorker(link, launch.client_id, launch.workspace, answer)
+                self._workers[launch.client_id] = worker
+                started.append(worker)
+
+        try:
+            answer = await link.ask("start", enrol, launch=order)
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):  # nobody wants it any more
+                await self._take_back(link, launch.client_id)
+            raise
+        if not started:
+            raise SpawnFailed(answer.error or "the keeper did not say why")
+        return started[0]
+
+    async def _take_back(self, link: KeeperLink, client_id: str) -> None:
+        self._workers.pop(client_id, None)
+        try:
+            await link.ask("stop", worker=client_id)
+        except KeeperGone:
+            pass
+
+    async def adopt(self, client_id: str, unit: str) -> SubprocessWorker | None:
+        """Take over a worker of an earlier daemon; the keeper has it, under whatever pid by now."""
+        link = self._link
+        if link is None or (unit and not unit.startswith("pid ")):
+            return None
+        adopted: list[SubprocessWorker] = []
+
+        def enrol(answer: Answer) -> None:
+            if answer.error is None:
+                worker = SubprocessWorker(link, client_id, Path(answer.workspace), answer)
+                self._workers[client_id] = worker
+                adopted.append(worker)
+
+        try:
+            await link.ask("adopt", enrol, worker=client_id)
+        except KeeperGone:
+            return None
+        return adopted[0] if adopted else None
+
+    async def reload(self, agents: AgentsSettings) -> list[str]:
+        """Go by other settings from now on; the keeper is told what it has to do without us."""
+        self._agents = agents
+        async with self._is_linking:
+            link = self._link
+        if link is not None:
+            try:
+                await link.ask("settings", None, **self._keeper_settings())
+            except KeeperGone:
+                pass  # the next one is told when it starts
+        return []
+
+    # -- the keeper ----------------------------------------------------------------------------
+
+    async def _living_link(self) -> KeeperLink:
+        """Give the connection to the keeper; start one if there is none."""
+        async with self._is_linking:
+            if self._link is None:
+                await start_keeper(self._state)
+                try:
+                    await self._connect()
+                except KeeperGone:
+                    raise SpawnFailed("the keeper of the workers ended at once") from None
+            assert self._link is not None
+            return self._link
+
+    async def _connect(self) -> None:
+        """Connect to the keeper that is there; one that is just ending is waited for."""
+        link = await connect_keeper(self._state)
+        link.on_report = self._on_report
+        await self._tasks.start(link.serve)
+        try:
+            answer = await link.ask("hello", None, **self._keeper_settings())
+        except KeeperGone:
+            if link.refusal:
+                raise SpawnFailed(link.refusal) from None
+            raise
+        if answer.is_ending:
+            await self._end(link)
+            raise KeeperGone
+        self._link = link
+        self._tasks.start_soon(self._watch_keeper, link)
+
+    def _keeper_settings(self) -> dict[str, object]:
+        agents = self._agents
+        return {"when_bus_stops": agents.when_bus_stops, "adopt_seconds": agents.adopt_seconds}
+
+    async def _watch_keeper(self, link: KeeperLink) -> None:
+        """When the keeper is gone, nothing of its workers may be left, and they are told of."""
+        await link.ended.wait()
+        with anyio.CancelScope(shield=True):
+            async with self._is_linking:
+                self._link = None
+                await self._end_remains()
+                lost, self._workers = self._workers, {}
+                for worker in lost.values():
+                    lines = tuple(await worker.last_lines())
+                    worker.take(Report("failed", _KEEPER_LOST, lines))
+
+    async def _end_remains(self) -> None:
+        """End what a keeper left behind that was killed."""
+        await to_thread.run_sync(end_remains, self._state)
+
+    def _on_report(self, client_id: str, report: Report) -> None:
+        worker = self._workers.get(client_id)
+        if worker is None:
+            return
+        if report.kind in ("failed", "stopped"):
+            del self._workers[client_id]
+        worker.take(report)
+
+
+def _order_of(launch: Launch) -> dict[str, object]:
+    order = msgspec.to_builtins(launch, enc_hook=str)
+    order["environment"] = environment_of(launch)
+    return dict(order)

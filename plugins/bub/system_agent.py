@@ -1,0 +1,92 @@
+"""The system agent: starts agents for whoever asks, and passes messages on to the right one.
+
+It answers at `system:spawn` and `agent:system` (`spawn_request`, `configure`), at `system:route`
+(a `tg_message` or `turn.cancel` that names no agent), and stands in for agents that are absent. It
+tells what happens to agents at `system:events`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Raw
+
+from busd import (
+    Ack,
+    AgentEvent,
+    Configure,
+    GeneralResponse,
+    Refuse,
+    SpawnRequest,
+    SpawnResult,
+    TgMessage,
+    write_message,
+)
+from busd_plugins.bub.agent import SYSTEM, Agent, Passage
+from busd_plugins.bub.chats import TurnCancel, chat_of_address, chat_of_message, requested_chat
+
+if TYPE_CHECKING:
+    from busd import Context
+    from busd_plugins.bub.roster import Roster
+
+
+async def spawn(roster: Roster, request: SpawnRequest, ctx: Context) -> Ack:
+    """Start or find the agent of a chat; the answer is the ack, and a message of its own."""
+    result = await _try_to_spawn(roster, request)
+    result.chat_id = request.chat_id
+    result.request_id = ctx.message_id
+    ctx.post(ctx.said_by, result, sender=SYSTEM)
+    payload = write_message(result, sender=SYSTEM)
+    return Ack(result.success, result.error or "", payload=payload)
+
+
+async def _try_to_spawn(roster: Roster, request: SpawnRequest) -> SpawnResult:
+    try:
+        placed = requested_chat(request, roster.settings.agents.channel_types)
+        agent = roster.agent_of(placed)
+        await agent.ensure_running()
+    except Refuse as refusal:
+        return SpawnResult(success=False, error=refusal.reason)
+    return SpawnResult(success=True, client_id=agent.client_id, status=agent.session.status)
+
+
+def route(roster: Roster, message: TgMessage, ctx: Context) -> Passage:
+    """Hand a user's words to the agent of their chat; its ack is the ack.
+
+    Plain, not async: the message takes its place in the order it came.
+    """
+    types = roster.settings.agents.channel_types
+    return roster.agent_of(chat_of_message(message, ctx.author, ctx.sender, types)).take(ctx)
+
+
+def cancel(roster: Roster, event: AgentEvent, ctx: Context) -> Passage | GeneralResponse:
+    """Hand a `turn.cancel` to the agent of a chat; without an agent there is nothing to cancel."""
+    if event.event != "turn.cancel":
+        raise Refuse(f"agent_event: system:route takes turn.cancel, not {event.event[:80]}")
+    try:
+        wanted = msgspec.json.decode(event.data, type=TurnCancel)
+    except (msgspec.MsgspecError, RecursionError) as problem:
+        raise Refuse(f"turn.cancel: content.data: {problem}") from None
+    placed = chat_of_message(wanted, ctx.author, ctx.sender, roster.settings.agents.channel_types)
+    is_known = placed.chat.agent_id in roster.agents
+    passage = roster.agent_of(placed).take_if_up(ctx) if is_known else None
+    return passage or GeneralResponse("ok", "no such turn", ctx.message_id)
+
+
+def stand_in(roster: Roster, payload: Raw, ctx: Context) -> Passage:
+    """Keep a message for an agent that is absent, and start it."""
+    return roster.named(ctx.to).take(ctx)
+
+
+def configure(roster: Roster, wanted: Configure, ctx: Context) -> None:
+    """Change where the answers of a chat go, and its agent's settings, for good.
+
+    The chat is known by the sender: that is checked, what a payload says of itself is not.
+    """
+    _agent_of_address(roster, ctx.sender).configure(wanted)
+
+
+def _agent_of_address(roster: Roster, address: str) -> Agent:
+    chat = chat_of_address(address)
+    return roster.named(chat.agent_id)

@@ -1,0 +1,302 @@
+"""The worker behind an agent: started at most once at a time, awaited, watched and stopped."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+
+from busd import ConfigError, Refuse
+from busd_plugins.bub.chats import Chat
+from busd_plugins.bub.launching import config_of
+from busd_plugins.bub.sessions import NoSessions, now
+from busd_plugins.bub.spawner import Report, Running, SpawnFailed
+from busd_plugins.bub.workspace import make_workspace, remove_folder
+
+if TYPE_CHECKING:
+    from busd_plugins.bub.agent import Agent
+
+_GONE_SECONDS = 1.0
+_ALONE_SECONDS = 5.0  # after which a slow start lets the next one begin
+_FAULT = "the worker could not be started: see the log of the bus"
+
+
+class Start:
+    """A start that is under way: all who want the worker wait for this one."""
+
+    def __init__(self) -> None:
+        self.is_wanted = False  # somebody waits for it; else it is only watched
+        self.scope = anyio.CancelScope()
+        self._refusal: Refuse | None = None
+        self._is_over = anyio.Event()
+
+    async def call_off(self) -> None:
+        """End it before there is a process."""
+        self.scope.cancel()
+        await self._is_over.wait()
+
+    def settle(self, refusal: Refuse | None) -> None:
+        self._refusal = refusal
+        self._is_over.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait for its end; raises Refuse saying why if the worker is not there then."""
+        with anyio.move_on_after(seconds):
+            await self._is_over.wait()
+        if not self._is_over.is_set():
+            raise Refuse("the worker is still starting", retry_seconds=1)
+        if self._refusal is not None:
+            raise Refuse(self._refusal.reason, retry_seconds=self._refusal.retry_seconds)
+
+
+class Worker:
+    """The process of one agent, if there is one."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+        self.running: Running | None = None
+        self.is_told = False  # to stop
+        self._start: Start | None = None
+        self._verdict = ""  # why we stop it, if that is its failure
+        self._ending = ""  # what is to be said of the last one's end
+        self._deadline = inf  # by which it must be on the bus
+        self._is_down = False  # between its end and the spawner's next try
+        self._is_launching = False
+        self._change = anyio.Event()
+        self.ended = anyio.Event()
+
+    @property
+    def _ready_seconds(self) -> float:
+        seconds: float = self.agent.roster.settings.agents.ready_seconds
+        return seconds
+
+    @property
+    def is_starting(self) -> bool:
+        return self._start is not None
+
+    @property
+    def takes_room(self) -> bool:
+        """It runs, or will in a moment."""
+        return self.running is not None or self._is_launching
+
+    # Starting
+
+    def bring_up(self, *, is_wanted: bool) -> Start:
+        """Give the start that is under way, or begin one."""
+        roster = self.agent.roster
+        if self._start is None:
+            if roster.is_stopping:
+                raise Refuse("the bus is stopping", retry_seconds=1)
+            self._start = Start()
+            self._deadline = anyio.current_time() + self._ready_seconds
+            roster.ctx.tasks.start_soon(self._see_to, self._start)
+        self._start.is_wanted |= is_wanted
+        return self._start
+
+    async def _see_to(self, start: Start) -> None:
+        """Get the worker onto the bus, and tell all who wait how that went."""
+        refusal: Refuse | None = Refuse(_FAULT)
+        try:
+            with start.scope:
+                await self._get_ready(start)
+                refusal = None
+            if start.scope.cancelled_caught:
+                refusal = Refuse("the worker was stopped", retry_seconds=1)
+                self.agent.note(status="stopped", stopped_at=now())
+        except Refuse as reason:
+            refusal = reason
+        finally:
+            self._start = None
+            start.settle(refusal)
+            if refusal is not None:
+                self.agent.refuse_waiting(refusal)
+            self.agent.roster.forget_unless_kept(self.agent)
+
+    async def _get_ready(self, start: Start) -> None:
+        await self.agent.roster.is_settled.wait()  # it may run already: see adopt()
+        if self.is_told:
+            await self._until_gone(self.ended)
+        if self.running is not None:
+            if await self._comes_back():
+                return
+            if not (start.is_wanted or self.agent.waiting):
+                return  # it ended by itself, and nobody misses it
+        if self.agent.is_present:
+            self.agent.hand_over_waiting()  # somebody else with the same name stays
+            return
+        await self._launch_in_turn()
+        if not await self._comes_back():
+            reason = f"the worker ended before it connected: {self._ending}"
+            self._give_up(reason)
+            raise Refuse(reason)
+
+    async def _launch_in_turn(self) -> None:
+        """Start the process when few others are at it, and give it a while to itself.
+
+        All at once they would only slow each other down: 200 interpreters on two cores take longer
+        to connect, each of them, than they may.
+        """
+        async with self.agent.roster.room_to_start():
+            await self._launch()
+            self._deadline = anyio.current_time() + self._ready_seconds
+            with anyio.move_on_after(_ALONE_SECONDS):
+                while self.running is not None and not self.agent.is_present:
+                    await self._change.wait()
+
+    async def _comes_back(self) -> bool:
+        """Wait until the worker is on the bus; False if it has ended, raises Refuse if it failed.
+
+        The time runs anew with each restart, and not while the spawner waits for the next one.
+        """
+        while not self.agent.is_present:
+            if self.running is None:
+                if self.agent.session.status == "failed":
+                    raise Refuse(self._ending)
+                return False
+            left = inf if self._is_down else self._deadline - anyio.current_time()
+            if left <= 0:
+                await self._too_late(self.running)
+            with anyio.move_on_after(left if left < inf else None):
+                await self._change.wait()
+        return True
+
+    async def _too_late(self, running: Running) -> None:
+        """Stop a worker that did not connect in time."""
+        seconds = self._ready_seconds
+        reason = f"the worker did not connect as {self.agent.client_id} within {seconds:g} s"
+        if others := self.agent.roster.strangers_since(self._deadline - seconds):
+            reason += f"; {', '.join(others)} joined meanwhile"
+        lines = tuple(await running.last_lines())
+        self._verdict = _with_lines(reason, lines)
+        await self.stop()
+        raise Refuse(self._verdict)
+
+    async def _launch(self) -> None:
+        """Start the process; raises Refuse, and leaves nothing half done."""
+        agent, roster = self.agent, self.agent.roster
+        self._verdict = self._ending = ""
+        self.is_told = self._is_down = False
+        is_new = agent.client_id not in roster.sessions.known
+        try:
+            roster.check_room()
+            self._is_launching = True
+            chat = Chat(agent.session.channel, agent.session.chat_id)
+            workspace = await anyio.to_thread.run_sync(
+                make_workspace, roster.state, chat, config_of(agent.session)
+            )
+            try:
+                await agent.save(workspace=str(workspace), status="spawning", stopped_at=None)
+            except NoSessions:
+                if is_new:
+                    await anyio.to_thread.run_sync(remove_folder, workspace)
+                raise
+            await self._spawn()
+        except OSError as problem:
+            raise Refuse(f"the workspace cannot be made: {problem.strerror}") from None
+        except NoSessions as problem:
+            raise Refuse(str(problem)) from None
+        except (SpawnFailed, ConfigError) as problem:
+            reason = f"the worker cannot be started: {problem}"
+            self._give_up(reason)
+            raise Refuse(reason) from None
+        finally:
+            self._is_launching = False
+            self.changed()
+
+    async def _spawn(self) -> None:
+        agent, roster = self.agent, self.agent.roster
+        spawner = await roster.spawners.of(agent.session.channel)
+        running = await spawner.start(roster.launch_of(agent))
+        agent.note(systemd_unit=running.unit, spawner=spawner.name, log=running.log)
+        self.take_over(running)
+        await roster.flush()  # now: a bus that comes after us finds the worker by its unit
+        agent.announce("spawned")
+
+    def adopt(self, running: Running) -> None:
+        """Take over a worker of an earlier bus; it may take a while to find this one."""
+        self.take_over(running)
+        if not self.agent.is_present:
+            self.agent.note(status="spawning")
+            self.bring_up(is_wanted=False)
+            self._deadline += float(self.agent.roster.settings.agents.adopt_seconds)
+
+    def take_over(self, running: Running) -> None:
+        """Watch a worker that runs."""
+        self.running = running
+        self.ended = anyio.Event()
+        self.agent.roster.ctx.tasks.start_soon(self._watch, running)
+
+    # Watching
+
+    async def _watch(self, running: Running) -> None:
+        try:
+            async for report in running.reports():
+                self._take(running, report)
+        finally:
+            self.running = None
+            self.is_told = False
+            self.ended.set()
+            self.changed()
+        if self.agent.waiting and not self.agent.roster.is_stopping:
+            self.bring_up(is_wanted=True)  # came while it stopped
+
+    def _take(self, running: Running, report: Report) -> None:
+        agent = self.agent
+        if report.kind == "exited":
+            self._is_down = True
+            agent.note(status="spawning")
+            agent.announce("exited", report.reason, report.last_lines)
+        elif report.kind == "restarted":
+            self._is_down = False
+            self._deadline = anyio.current_time() + self._ready_seconds
+            agent.note(systemd_unit=running.unit)
+            agent.announce("restarted", report.reason)
+            if not agent.is_present:
+                self.bring_up(is_wanted=False)
+        elif report.kind == "failed" or self._verdict:
+            reason = self._verdict or _with_lines(
+                f"the worker failed: {report.reason}", report.last_lines
+            )
+            self._give_up(reason, report.last_lines)
+        else:
+            self._ending = report.reason
+            agent.note(status="stopped", stopped_at=now())
+            agent.announce("stopped", report.reason)
+        self.changed()
+
+    def _give_up(self, reason: str, last_lines: tuple[str, ...] = ()) -> None:
+        self._ending = reason
+        self.agent.note(status="failed", stopped_at=now())
+        self.agent.announce("failed", reason, last_lines)
+
+    def changed(self) -> None:
+        """Let whoever waits for the worker look again."""
+        self._change.set()
+        self._change = anyio.Event()
+
+    # Stopping
+
+    async def stop(self) -> None:
+        """End the worker, and come back when it is over."""
+        if self._start is not None and not self.takes_room:
+            await self._start.call_off()  # it waits for its turn
+        while self._is_launching:
+            await self._change.wait()
+        running, ended = self.running, self.ended  # the next one may run before we look again
+        if running is not None:
+            self.is_told = True
+            await running.stop()
+            await self._until_gone(ended)
+
+    async def _until_gone(self, ended: anyio.Event) -> None:
+        """Wait for the worker's end, and until the bus has seen it, too."""
+        await ended.wait()
+        with anyio.move_on_after(_GONE_SECONDS):  # somebody else may have the same name
+            while self.agent.is_present and self.running is None:
+                await self._change.wait()
+
+
+def _with_lines(reason: str, lines: tuple[str, ...]) -> str:
+    return f"{reason}; it said last: {' | '.join(lines)}" if lines else reason

@@ -1,0 +1,101 @@
+"""Workspaces: the folder that each chat's agent works in, named so that none ever meets another.
+
+    telegram:123456789/  config.json  data/  logs/
+
+Whatever the chat id, its folder is one direct child of the workspaces folder: what a file name
+cannot hold is written as %XX, and a long name is cut and ends in its SHA-256.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import string
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from busd_plugins.bub.chats import Chat
+
+FOLDER = "workspaces"
+_PLAIN = frozenset((string.ascii_letters + string.digits + "-_.@+=,").encode())
+_MAX_NAME_BYTES = 200  # 255 are the most a file system takes
+_KEPT_BYTES = 100  # of a name that is cut
+
+
+def folder_name(chat: Chat) -> str:
+    """Give the name of a chat's folder: readable, and no two chats have the same."""
+    name = f"{_safe(chat.channel)}:{_safe(chat.chat_id)}"
+    if len(name) <= _MAX_NAME_BYTES:
+        return name
+    # `~` is never in a name that was not cut.
+    return f"{name[:_KEPT_BYTES]}~{sha256(name.encode()).hexdigest()}"
+
+
+def _safe(text: str) -> str:
+    # JSON cannot bring a lone surrogate in, Python's own callers can: it is bytes like the rest.
+    encoded = text.encode("utf-8", "surrogatepass")
+    return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in encoded)
+
+
+def make_workspace(state: Path, chat: Chat, config: dict[str, Any]) -> Path:
+    """Give the folder of a chat, made and filled if need be; raises OSError and leaves no half."""
+    folder = state / FOLDER / folder_name(chat)
+    folder.parent.mkdir(mode=0o700, exist_ok=True)
+    is_new = not folder.exists()
+    try:
+        for each in (folder, folder / "data", folder / "logs"):
+            each.mkdir(mode=0o700, exist_ok=True)
+        write_config(folder, config)
+    except OSError:
+        if is_new:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return folder
+
+
+def write_config(folder: Path, config: dict[str, Any]) -> None:
+    """Write config.json: as a whole or not at all."""
+    text = msgspec.json.format(msgspec.json.encode(config))
+    new = folder / ".config.json.new"
+    try:
+        # The worker may have put anything in its place: a link or a pipe is not written to.
+        new.unlink(missing_ok=True)
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(text + b"\n")
+        new.replace(folder / "config.json")
+    except OSError:
+        with contextlib.suppress(OSError):
+            new.unlink()
+        raise
+
+
+def put_aside(state: Path, workspace: Path) -> Path | None:
+    """Take a chat's folder out of use; None if it is none of ours, or cannot be moved.
+
+    Only direct children of the workspaces folder are ever moved. `.` begins no chat's folder.
+    """
+    if workspace.parent != state / FOLDER or not workspace.name:
+        return None
+    aside = workspace.parent / f".removed-{uuid4().hex}"
+    try:
+        workspace.rename(aside)
+    except OSError:
+        return None
+    return aside
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder with all that is in it; links are not followed."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_leftovers(state: Path) -> None:
+    """Remove what an earlier bus put aside and had no time to remove."""
+    for folder in (state / FOLDER).glob(".removed-*"):
+        remove_folder(folder)

@@ -1,0 +1,279 @@
+"""What a message does that comes during a turn, and how a turn is cancelled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+from busd.agent.turn import Turn
+from busd.agent.turns import MAX_WAITING
+from tests.agent.conftest import MakeAgent, User, serving
+
+pytestmark = pytest.mark.anyio
+
+
+class Gate:
+    """A handler that shows each turn it begins and waits to be let go on."""
+
+    def __init__(self) -> None:
+        self.ended: list[str] = []
+        self._go_on = anyio.Event()
+
+    async def answer(self, turn: Turn) -> str:
+        await turn.delta(f"begun {turn.text}")
+        try:
+            await self._go_on.wait()
+        finally:
+            self.ended.append(turn.text)
+        return f"done {turn.text}"
+
+    def open(self) -> None:
+        self._go_on.set()
+
+
+@pytest.fixture
+def gate(anyio_backend: Any) -> Gate:
+    return Gate()
+
+
+async def begun(user: User, text: str) -> None:
+    assert (await user.event("turn.delta"))["text"] == f"begun {text}"
+
+
+async def test_messages_wait_for_their_turn_in_order(user: User, make_agent: MakeAgent) -> None:
+    gate = Gate()
+    async with user, serving(make_agent(gate.answer)):
+        for word in "abc":
+            assert (await user.write(word))["content"]["message"] == "queued"
+        gate.open()
+        for word in "abc":
+            await begun(user, word)
+            assert await user.text() == f"done {word}"
+
+
+async def test_too_many_that_wait_are_refused(user: User, make_agent: MakeAgent) -> None:
+    gate = Gate()
+    async with user, serving(make_agent(gate.answer)):
+        await user.write("first")
+        await begun(user, "first")
+        for number in range(MAX_WAITING):
+            await user.write(str(number))
+        assert await user.write("more", "m") == "agent is busy: 100 messages wait already"
+        gate.open()
+        for _ in range(MAX_WAITING * 2 + 1):
+            await user.next()
+        await user.write("more", "m")
+        await begun(user, "more")
+
+
+async def test_a_busy_agent_may_reject(user: User, make_agent: MakeAgent) -> None:
+    gate = Gate()
+    async with user, serving(make_agent(gate.answer, when_busy="reject")):
+        await user.write("a")
+        await begun(user, "a")
+        payload = {"type": "tg_message", "content": {"text": "b"}}
+        [ack] = (await user.bus.send(user.agent, payload, message_id="b")).acks
+        assert (ack.success, ack.message) == (False, "agent is busy with another message")
+        assert (ack.should_retry, ack.retry_seconds) == (True, 5.0)
+        gate.open()
+        assert await user.text() == "done a"
+        await user.write("b", "b")  # the same message again is not one that was taken
+        await begun(user, "b")
+
+
+async def test_a_message_may_interrupt_the_turn_of_the_same_sender(
+    user: User, make_agent: MakeAgent
+) -> None:
+    gate = Gate()
+    async with user, serving(make_agent(gate.answer, when_busy="interrupt")):
+        await user.write("a")
+        await begun(user, "a")
+        assert (await user.write("b"))["content"]["message"] == "interrupts"
+        await begun(user, "b")
+        assert gate.ended == ["a"]
+        gate.open()
+        assert await user.text() == "done b"
+
+
+async def test_a_message_does_not_interrupt_the_turn_of_another(
+    user: User, stranger: User, make_agent: MakeAgent
+) -> None:
+    gate = Gate()
+    async with user, stranger, serving(make_agent(gate.answer, when_busy="interrupt")):
+        await user.write("a")
+        await begun(user, "a")
+        assert (await stranger.write("b"))["content"]["message"] == "queued"
+        gate.open()
+        assert await user.text() == "done a"
+        await begun(user, f"[from:{stranger.name}] b")
+
+
+async def test_messages_that_wait_may_be_merged(
+    user: User, stranger: User, make_agent: MakeAgent
+) -> None:
+    gate = Gate()
+    async with user, stranger, serving(make_agent(gate.answer, when_busy="merge")):
+        await user.write("a")
+        await begun(user, "a")
+        said = [
+            (await who.write(text, text))["content"]["message"]
+            for who, text in ((user, "b"), (user, "c"), (stranger, "x"), (user, "d"))
+        ]
+        assert said == ["queued", "merged", "queued", "queued"]
+        gate.open()
+        assert await user.text() == "done a"
+        await begun(user, "b\nc")
+        reply = await user.reply()
+        assert (reply["reply_to_message_id"], reply["content"]["text"]) == ("c", "done b\nc")
+        await begun(user, f"[from:{stranger.name}] x")
+        assert (await user.write("b", "b"))["content"]["message"] == "taken already"
+
+
+async def test_nothing_of_a_cancelled_turn_leaks(user: User, make_agent: MakeAgent) -> None:
+    async def stubborn(turn: Turn) -> str:
+        await turn.delta("begun")
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await turn.delta("late")
+                await turn.reply("late")
+                await turn.fail("late", "late")
+        return "late"
+
+    async with user, serving(make_agent(stubborn)):
+        for number in (1, 2):
+            await user.write("hi", f"m{number}")
+            assert (await user.event("turn.delta"))["turn"] == f"m{number}"
+            ack = await user.tell("turn.cancel", {"turn": f"m{number}"})
+            assert ack["content"]["message"] == "cancelled"
+        assert (await user.write("hi", "m1"))["content"]["message"] == "taken already"
+
+
+async def test_a_turn_that_waits_may_be_cancelled(user: User, make_agent: MakeAgent) -> None:
+    gate = Gate()
+    async with user, serving(make_agent(gate.answer)):
+        for word in "abc":
+            await user.write(word, word)
+        await begun(user, "a")
+        assert (await user.tell("turn.cancel", {"turn": "b"}))["content"]["message"] == "cancelled"
+        gate.open()
+        assert await user.text() == "done a"
+        await begun(user, "c")
+        assert await user.text() == "done c"
+        assert gate.ended == ["a", "c"]
+
+
+async def test_only_who_takes_part_cancels_a_turn(
+    user: User, stranger: User, make_agent: MakeAgent
+) -> None:
+    gate = Gate()
+    async with user, stranger, serving(make_agent(gate.answer)):
+        await user.write("a")
+        await begun(user, "a")
+        said = await stranger.tell("turn.cancel", {})
+        assert said == "turn.cancel: the turn is somebody else's"
+        gate.open()
+        assert await user.text() == "done a"
+
+
+async def test_to_cancel_what_is_over_is_no_mistake(user: User, make_agent: MakeAgent) -> None:
+    gate = Gate()
+    async with user, serving(make_agent(gate.answer)):
+        for data in ({}, {"turn": "never"}, {"turn": None}):
+            ack = await user.tell("turn.cancel", data)
+            assert ack["content"]["message"] == "no such turn, or it is over"
+
+
+async def test_other_events_are_acked(user: User, make_agent: MakeAgent) -> None:
+    gate = Gate()
+    async with user, serving(make_agent(gate.answer)):
+        assert (await user.tell("spawned", {}))["content"]["status"] == "ok"
+
+
+# Prompts
+
+
+async def ask(turn: Turn) -> str:
+    answer = await turn.ask("Really?", options=["yes", "no"], timeout_seconds=30)
+    return f"so {answer}"
+
+
+async def test_a_prompt_is_answered_by_its_id(user: User, make_agent: MakeAgent) -> None:
+    async with user, serving(make_agent(ask)):
+        await user.write("hi", "m")
+        prompt = await user.event("turn.prompt")
+        assert prompt == {
+            "turn": "m",
+            "id": "m.prompt.1",
+            "input_type": "binary_choice",
+            "text": "Really?",
+            "required": True,
+            "options": ["yes", "no"],
+            "timeout_seconds": 30.0,
+        }
+        ack = await user.write("yes", prompt_id=prompt["id"])
+        assert ack["content"]["message"] == "answers a prompt"
+        assert await user.text() == "so yes"
+        late = await user.write("no", prompt_id=prompt["id"])
+        assert late == "that prompt is not open: it was answered, cancelled, or its time is over"
+
+
+async def test_the_only_prompt_is_answered_by_the_next_words_of_its_user(
+    user: User, stranger: User, make_agent: MakeAgent
+) -> None:
+    async with user, stranger, serving(make_agent(ask)):
+        await user.write("hi")
+        prompt = await user.event("turn.prompt")
+        assert (await stranger.write("no"))["content"]["message"] == "queued"
+        said = await stranger.write("no", prompt_id=prompt["id"])
+        assert said == "that prompt was put to somebody else"
+        assert (await user.write("yes"))["content"]["message"] == "answers a prompt"
+        assert await user.text() == "so yes"
+        await user.event("turn.prompt")  # of the stranger's words
+
+
+async def test_of_two_prompts_each_gets_its_own_answer(user: User, make_agent: MakeAgent) -> None:
+    async def ask_both(turn: Turn) -> str:
+        said: dict[str, str] = {}
+
+        async def ask_one(name: str) -> None:
+            said[name] = await turn.ask(name)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask_one, "a")
+            tasks.start_soon(ask_one, "b")
+        return f"{said['a']} {said['b']}"
+
+    async with user, serving(make_agent(ask_both)):
+        await user.write("hi")
+        prompts = [await user.event("turn.prompt") for _ in range(2)]
+        assert {each["input_type"] for each in prompts} == {"text"}
+        assert (await user.write("?"))["content"]["message"] == "queued"
+        for each in prompts:
+            await user.write(f"{each['text']}!", prompt_id=each["id"])
+        assert await user.text() == "a! b!"
+
+
+async def test_a_prompt_that_nobody_answers_runs_out(user: User, make_agent: MakeAgent) -> None:
+    async def ask_in_vain(turn: Turn) -> str:
+        return await turn.ask("Anybody?", options=["a", "b", "c"], timeout_seconds=0.05)
+
+    async with user, serving(make_agent(ask_in_vain)):
+        await user.write("hi")
+        assert (await user.event("turn.prompt"))["input_type"] == "radio"
+        assert (await user.event("turn.error"))["code"] == "prompt_timeout"
+        assert "nobody answered" in await user.text()
+
+
+async def test_merging_has_an_end(user: User, make_agent: MakeAgent, gate: Gate) -> None:
+    async with user, serving(make_agent(gate.answer, when_busy="merge")) as agent:
+        await user.write("first")
+        await begun(user, "first")
+        said = [(await user.write("x"))["content"]["message"] for _ in range(MAX_WAITING + 1)]
+        assert said == ["queued", *["merged"] * (MAX_WAITING - 1), "queued"]
+        for _ in range(3):
+            await user.write("y" * 500_000)
+        assert max(len(turn.message.text) for turn in agent.turns.waiting) < 1_100_000

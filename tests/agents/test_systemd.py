@@ -1,0 +1,158 @@
+"""The bootstrap of a chat where workers are units of a real service manager."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+
+import anyio
+import pytest
+
+from busd_plugins.bub.chats import Chat
+from tests.agents.bridges import Bridge, light_workers, open_bridge
+from tests.daemons import PATIENCE_SECONDS, Loop, open_daemon, serve_args
+from tests.systemd.managers import (
+    NoManager,
+    UserManager,
+    is_booted,
+    open_journal,
+    open_user_manager,
+)
+
+pytestmark = pytest.mark.anyio
+
+WORKER = Chat("telegram", "1").agent_id
+SYSTEMD = light_workers(**{"workers.default.spawner": "systemd"})
+
+
+@pytest.fixture(scope="module")
+def manager() -> Iterator[UserManager]:
+    with ExitStack() as stack:
+        try:
+            yield stack.enter_context(open_user_manager())
+        except NoManager as reason:
+            pytest.skip(str(reason))
+
+
+@pytest.fixture
+def journal(manager: UserManager) -> Iterator[None]:
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(open_journal(manager))
+        except NoManager as reason:
+            pytest.skip(str(reason))
+        yield
+
+
+@pytest.fixture
+def before(manager: UserManager, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """What a daemon does first so that it runs where the manager does."""
+    for name, value in manager.environment().items():
+        monkeypatch.setenv(name, value)
+    return (lambda: None) if is_booted() else partial(enter_mounts_of, manager.process.pid)
+
+
+def enter_mounts_of(pid: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY)
+    assert libc.setns(descriptor, 0) == 0, os.strerror(ctypes.get_errno())
+    os.close(descriptor)
+
+
+async def test_a_message_starts_a_unit_and_is_answered_by_it(
+    loop: Loop, manager: UserManager, before: Callable[[], None]
+) -> None:
+    with open_daemon(loop, SYSTEMD, before=before) as daemon:
+        async with open_bridge(daemon) as bridge:
+            await bridge.route("1", "hello")
+            assert await bridge.reply("1") == f"{WORKER}: hello"
+            await bridge.event("spawned")  # the manager says so, perhaps after the answer
+            agent = await bridge.agent()
+            assert agent["spawner"] == "systemd"
+            assert manager.show(agent["systemdUnit"], "MainPID") == str(agent["pid"])
+            logs = await bridge.call("agents.logs", clientId=WORKER)
+            assert "light agent: echo" in [line["text"] for line in logs["lines"]]
+    assert manager.show(agent["systemdUnit"], "ActiveState") == "inactive"
+
+
+async def test_what_a_unit_prints_into_the_journal_can_be_read_and_followed(
+    loop: Loop, manager: UserManager, journal: None, before: Callable[[], None]
+) -> None:
+    with open_daemon(loop, SYSTEMD, before=before) as daemon:
+        async with open_bridge(daemon) as bridge:
+            await bridge.route("1", "hello")
+            await bridge.event("spawned")
+            shown = (await bridge.call("agents.show", clientId=WORKER))["agent"]
+            assert shown["log"] == f"journal, unit {shown['systemdUnit']}"
+            first = await next_line(bridge, None)
+            await bridge.call("agents.restart", clientId=WORKER)
+            second = await next_line(bridge, first["id"])
+            assert second["text"] == first["text"] == "light agent: echo"
+            await bridge.call("agents.stop", clientId=WORKER)
+        daemon.stop()
+        daemon.start_again(loop, SYSTEMD, before)
+        async with open_bridge(daemon) as bridge:
+            lines = (await bridge.call("agents.logs", clientId=WORKER))["lines"]
+            assert lines == [first, second]
+        assert not list(daemon.folder.rglob("worker.log"))
+
+
+async def next_line(bridge: Bridge, after: str | None) -> dict[str, str]:
+    """Give the first line after another one, as `busd agents logs --follow` asks for it."""
+    with anyio.fail_after(PATIENCE_SECONDS):
+        while True:
+            found = await bridge.call("agents.logs", clientId=WORKER, after=after)
+            for line in found["lines"]:
+                first: dict[str, str] = line
+                return first
+            await anyio.sleep(0.02)  # journald writes when it has the time
+
+
+async def test_other_settings_hold_after_a_reload(
+    loop: Loop, manager: UserManager, before: Callable[[], None]
+) -> None:
+    with open_daemon(loop, SYSTEMD, before=before, log_level="info") as daemon:
+        async with open_bridge(daemon) as bridge:
+            await bridge.spawn("1")
+            assert manager.show("busd-agents.slice", "TasksMax") == "infinity"
+            more = {"agents.tasks_max": 321, "agents.when_bus_stops": "keep"}
+            serve_args(daemon.folder, loop, {**SYSTEMD, **more})  # writes them
+            daemon.signal(signal.SIGHUP)
+            with anyio.fail_after(PATIENCE_SECONDS):
+                while "agents.not_reloaded" not in daemon.log():
+                    await anyio.sleep(0.02)  # the log is all that says so
+            assert manager.show("busd-agents.slice", "TasksMax") == "321"
+            assert "restart them to keep them" in daemon.log()
+            await bridge.call("agents.stop", clientId=WORKER)
+
+
+async def test_a_unit_killed_while_it_owes_an_ack_is_restarted_and_the_message_answered_once(
+    loop: Loop, before: Callable[[], None]
+) -> None:
+    with open_daemon(loop, SYSTEMD, before=before) as daemon:
+        async with open_bridge(daemon) as bridge:
+            ack = await bridge.route("1", "die")
+            assert ack.success, ack.message
+            await bridge.event("restarted")
+            assert bridge.replies("1") == [f"{WORKER}: die"]
+
+
+async def test_units_that_are_to_be_kept_are_found_again_by_the_next_bus(
+    loop: Loop, before: Callable[[], None]
+) -> None:
+    settings = {**SYSTEMD, "agents.when_bus_stops": "keep"}
+    with open_daemon(loop, settings, before=before) as daemon:
+        async with open_bridge(daemon) as bridge:
+            await bridge.route("1", "pid")
+            pid = await bridge.reply("1")
+            daemon.signal(signal.SIGKILL)
+            daemon.wait()
+        daemon.start_again(loop, settings, before)
+        async with open_bridge(daemon) as bridge:
+            await bridge.route("1", "pid")
+            assert await bridge.reply("1") == pid
+            await bridge.call("agents.stop", clientId=WORKER)

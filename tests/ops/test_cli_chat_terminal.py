@@ -1,0 +1,361 @@
+"""`busd chat` on a terminal: what is seen there, which keys do what, and how it is left."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from busd import SyncClient
+from tests.conftest import DaemonWith
+from tests.daemons import PATIENCE_SECONDS, Daemon, open_daemon
+from tests.ops.conftest import Join
+from tests.ops.partner import Partner
+from tests.ops.pseudo_terminal import CTRL_C, CTRL_D, UP, PseudoTerminal
+from tests.ops.terminal import Terminal
+
+
+@pytest.fixture
+def bob(join: Join) -> Partner:
+    return Partner(join("agent:bob"))
+
+
+@pytest.fixture
+def me(suffix: str) -> str:
+    return f"ann{suffix}"
+
+
+def open_chat(
+    terminal: Terminal, bob: Partner, me: str, *args: str, **environment: str
+) -> PseudoTerminal:
+    environment = environment or {"NO_COLOR": "1"}
+    screen = PseudoTerminal(
+        terminal, "chat", "--agent", bob.address, "--as", me, *args, **environment
+    )
+    screen.read_until(f"you are terminal:{me}; /help names the commands")
+    screen.read_until("> ")
+    return screen
+
+
+def test_a_conversation_is_seen_as_it_goes(terminal: Terminal, bob: Partner, me: str) -> None:
+    with open_chat(terminal, bob, me) as screen:
+        screen.type("hello")
+        message = bob.hear()
+        assert message.payload["content"]["text"] == "hello"
+        bob.tell(message, "turn.delta", text="one ")
+        screen.read_until("one ")
+        bob.tell(message, "turn.step", name="look", status="complete")
+        screen.read_until("· look: complete\r\n")
+        bob.reply(message, "one two")
+        assert screen.read_until("> ") == "two\r\n> "
+        screen.press(CTRL_D)
+        code, _ = screen.end()
+        assert code == 0
+        assert screen.is_echoing()
+
+
+def test_what_is_typed_during_a_turn_is_heard(terminal: Terminal, bob: Partner, me: str) -> None:
+    with open_chat(terminal, bob, me) as screen:
+        screen.type("first")
+        first = bob.hear()
+        screen.type("second")
+        second = bob.hear()
+        assert second.payload["content"]["text"] == "second"
+        bob.reply(first, "ONE")
+        bob.reply(second, "TWO")
+        screen.read_until("ONE\r\n")
+        screen.read_until("TWO\r\n> ")
+
+
+def test_what_is_no_text_is_told_also_during_a_turn(
+    terminal: Terminal, bob: Partner, me: str
+) -> None:
+    with open_chat(terminal, bob, me) as screen:
+        screen.type("first")
+        bob.hear()
+        os.write(screen.ours, b"\xff\r")
+        code, shown = screen.end()
+        assert code == 2
+        assert "what was typed or piped in is not UTF-8" in shown
+        assert "Traceback" not in shown
+
+
+def test_one_answer_to_merged_messages_is_enough(terminal: Terminal, bob: Partner, me: str) -> None:
+    with open_chat(terminal, bob, me) as screen:
+        screen.type("first")
+        bob.hear()
+        screen.type("second")
+        bob.reply(bob.hear(), "both")
+        screen.read_until("both\r\n> ")
+
+
+def test_stop_cancels_the_turn(terminal: Terminal, bob: Partner, me: str) -> None:
+    with open_chat(terminal, bob, me) as screen:
+        screen.type("count")
+        message = bob.hear()
+        bob.tell(message, "turn.delta", text="one")
+        screen.read_until("one")
+        screen.type("/stop")
+        cancel = bob.hear()
+        assert (cancel.type, cancel.sender) == ("agent_event", f"terminal:{me}")
+        data = {"turn": message.message_id}
+        assert cancel.payload["content"] == {"event": "turn.cancel", "data": data}
+        screen.read_until("stopped\r\n> ")
+        bob.tell(message, "turn.delta", text="late")
+        bob.reply(message, "late")
+        screen.type("/stop")
+        shown = screen.read_until("nothing is being answered\r\n")
+        assert "late" not in shown
+
+
+def test_ctrl_c_cancels_the_turn_and_then_leaves(terminal: Terminal, bob: Partner, me: str) -> None:
+    with open_chat(terminal, bob, me) as screen:
+        screen.type("count")
+        message = bob.hear()
+        screen.press(CTRL_C)
+        assert bob.hear().payload["content"]["data"] == {"turn": message.message_id}
+        screen.read_until("^C\r\nstopped\r\n> ")
+        screen.press(CTRL_C)
+        code, shown = screen.end()
+        assert code == 130
+        assert "Traceback" not in shown
+        assert screen.is_echoing()
+
+
+def test_a_second_ctrl_c_leaves_an_agent_that_does_not_stop(
+    terminal: Terminal, join: Join, me: str
+) -> None:
+    deaf = join("agent:deaf")
+    bob = Partner(deaf)
+
+    @deaf.on("agent_event")
+    def refuse(message: dict[str, object]) -> None:
+        raise RuntimeError
+
+    with open_chat(terminal, bob, me) as screen:
+        screen.type("count")
+        bob.hear()
+        screen.press(CTRL_C)
+        screen.read_until("was not stopped: ")
+        screen.press(CTRL_C)
+        assert screen.end()[0] == 130
+
+
+def test_where_there_is_nothing_to_stop_nothing_is_waited_for(
+    terminal: Terminal, join: Join, me: str
+) -> None:
+    peer = join("agent:bob")
+    bob = Partner(peer)
+    over = {"status": "ok", "message": "no such turn, or it is over"}
+    peer.on("agent_event")(lambda message: {"type": "general_response", "content": over})
+    with open_chat(terminal, bob, me) as screen:
+        screen.type("count")
+        bob.hear()
+        screen.type("/stop")
+        screen.read_until("no longer waiting: no such turn, or it is over\r\n> ")
+        screen.type("count")
+        bob.hear()
+        peer.__exit__(None, None, None)
+        screen.type("/stop")
+        screen.read_until(f"no longer waiting: nobody is subscribed to {bob.address}\r\n> ")
+
+
+def test_an_answer_to_something_said_before_is_shown_as_such(
+    terminal: Terminal, bob: Partner, me: str
+) -> None:
+    with open_chat(terminal, bob, me) as screen:
+        bob.send(f"terminal:{me}", "tg_reply", {"text": "late"}, reply_to_message_id="earlier")
+        screen.read_until("this answers something said before:\r\n")
+        screen.read_until("late\r\n> ")
+
+
+def test_a_question_is_answered_by_the_next_line(terminal: Terminal, bob: Partner, me: str) -> None:
+    with open_chat(terminal, bob, me) as screen:
+        screen.type("delete it")
+        message = bob.hear()
+        bob.tell(message, "turn.prompt", id="p", text="sure?\x1b[2J", options=["yes", "no"])
+        screen.read_until("? sure?�[2J\r\n  1. yes\r\n  2. no\r\n")
+        screen.type("1")
+        answer = bob.hear().payload["content"]
+        assert (answer["text"], answer["prompt_id"]) == ("yes", "p")
+        bob.reply(message, "gone")
+        screen.read_until("gone\r\n> ")
+
+
+def test_a_turn_that_fails_is_told_and_the_next_one_goes_on(
+    terminal: Terminal, bob: Partner, me: str
+) -> None:
+    with open_chat(terminal, bob, me) as screen:
+        screen.type("break")
+        message = bob.hear()
+        bob.tell(message, "turn.error", code="exit", message="exit code 3")
+        bob.reply(message, "Sorry, that failed: exit code 3")  # for those who know only replies
+        shown = screen.read_until("busd: exit code 3\r\n> ")
+        screen.type("again")
+        bob.reply(bob.hear(), "fine")
+        shown += screen.read_until("fine\r\n> ")
+        assert "Sorry" not in shown
+
+
+def test_words_that_come_unasked_leave_the_half_typed_line(
+    terminal: Terminal, bob: Partner, me: str
+) -> None:
+    with open_chat(terminal, bob, me) as screen:
+        screen.press("half")
+        screen.read_until("half")
+        bob.send(f"terminal:{me}", "tg_message", {"text": "psst"})
+        assert screen.read_until("> half") == f"\r\x1b[K[from:{bob.address}] psst\r\n> half"
+        screen.type(" done")
+        assert bob.hear().payload["content"]["text"] == "half done"
+
+
+@pytest.mark.parametrize("variable", ["IGNORED", "NO_COLOR"])
+def test_colours_are_left_out_on_request(
+    terminal: Terminal, bob: Partner, me: str, variable: str
+) -> None:
+    with open_chat(terminal, bob, me, **{variable: "1"}) as screen:
+        screen.type("/dance")
+        shown = screen.read_until("begins a /text")
+    assert ("\x1b[2m" in shown) == (variable != "NO_COLOR")
+
+
+def test_the_history_outlives_the_chat_and_is_private(
+    terminal: Terminal, bob: Partner, me: str, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        with open_chat(terminal, bob, me, TERM="xterm", NO_COLOR="1") as screen:
+            screen.type("remember me") if not bob_heard(tmp_path) else screen.type(UP)
+            message = bob.hear()
+            assert message.payload["content"]["text"] == "remember me"
+            bob.reply(message, "done")
+            screen.read_until("done\r\n")
+            screen.read_until("> ")
+            screen.press(CTRL_D)
+            assert screen.end()[0] == 0
+    history = tmp_path / "state/busd/chat_history"
+    assert "remember me" in history.read_text()
+    assert stat.S_IMODE(history.stat().st_mode) == 0o600
+
+
+def bob_heard(tmp_path: Path) -> bool:
+    return (tmp_path / "state/busd/chat_history").exists()
+
+
+def test_a_terminal_that_was_left_in_the_middle_of_a_line_is_as_it_was(
+    terminal: Terminal, bob: Partner, me: str
+) -> None:
+    with open_chat(terminal, bob, me, TERM="xterm", NO_COLOR="1") as screen:
+        screen.press("half a line")
+        screen.read_until("half a line")
+        assert not screen.is_echoing()
+        screen.press(CTRL_C)
+        code, shown = screen.end()
+        assert code == 130
+        assert "\x1b[?2004l" in shown  # pasting is not special any more
+        assert screen.is_echoing()
+
+
+def test_escape_sequences_do_not_reach_the_terminal(
+    terminal: Terminal, bob: Partner, me: str
+) -> None:
+    with open_chat(terminal, bob, me) as screen:
+        screen.type("hello")
+        message = bob.hear()
+        for piece in ("a\x1b", "[2Jb\x9b1m", "\x1b]0;title\x07\r", "\b\b"):
+            bob.tell(message, "turn.delta", text=piece)
+        bob.reply(message, "\x1bc")
+        shown = screen.read_until("�c\r\n> ")
+        assert "\x1b" not in shown
+        assert "a�[2Jb�1m�]0;title���\r\n" in shown
+
+
+def test_an_agent_of_ones_own_answers_and_is_listed_and_stopped(
+    daemon_with: DaemonWith, tmp_path: Path, me: str
+) -> None:
+    """The real thing: a worker that is started, streams, and is told to stop."""
+    script = "read line; echo $line begins; [ $line != wait ] || exec sleep 60; echo $line ends"
+    workers = {"command": ["sh", "-c", script], "stream": True}
+    settings = {f"workers.default.{name}": value for name, value in workers.items()}
+    terminal = Terminal(tmp_path, f"unix:{daemon_with(settings).path}")
+    with PseudoTerminal(terminal, "chat", "--as", me, NO_COLOR="1") as screen:
+        screen.read_until("> ")
+        screen.type("it")
+        screen.read_until("it begins\r\nit ends\r\n> ")
+        screen.type("wait")
+        screen.read_until("wait begins\r\n")
+        screen.type("/stop")
+        screen.read_until("stopped\r\n> ")
+        screen.type("/agents")
+        screen.read_until(f"terminal:{me} ")
+        screen.read_until("> ")
+        screen.type("again")
+        screen.read_until("again begins\r\nagain ends\r\n> ")
+        screen.press(CTRL_D)
+        assert screen.end()[0] == 0
+
+
+def test_quit_leaves(terminal: Terminal, bob: Partner, me: str) -> None:
+    with open_chat(terminal, bob, me) as screen:
+        screen.type("/quit")
+        assert screen.end()[0] == 0
+        assert screen.is_echoing()
+
+
+def test_output_that_goes_elsewhere_has_no_prompt(
+    terminal: Terminal, bob: Partner, me: str, tmp_path: Path
+) -> None:
+    from tests.ops.terminal import BUSD
+
+    words = " ".join([*BUSD, "chat", "--agent", bob.address, "--as", me])
+    with PseudoTerminal(terminal, command=["sh", "-c", f"{words} > out"]) as screen:
+        screen.type("hello")
+        bob.reply(bob.hear(), "hi")
+        screen.press(CTRL_D)
+        assert screen.end()[0] == 0
+    assert (tmp_path / "out").read_text() == "hi\n"
+
+
+@pytest.fixture
+def own_daemon() -> Iterator[Daemon]:
+    with open_daemon("uvloop") as daemon:
+        yield daemon
+
+
+def test_a_bus_that_restarts_is_told_and_survived(
+    own_daemon: Daemon, tmp_path: Path, me: str
+) -> None:
+    address = f"unix:{own_daemon.path}"
+    with SyncClient("agent:bob", address=address, timeout_seconds=PATIENCE_SECONDS) as peer:
+        bob = Partner(peer)
+        with open_chat(Terminal(tmp_path, address), bob, me) as screen:
+            screen.type("before")
+            bob.reply(bob.hear(), "one")
+            screen.read_until("one\r\n> ")
+            screen.type("lost")
+            lost = bob.hear()
+            assert own_daemon.stop() == 0
+            screen.read_until("the bus went away")
+            screen.read_until("busd: the bus went away before the answer came")
+            own_daemon.start_again("uvloop")
+            screen.read_until("the bus is back")
+            peer.ping()
+            bob.reply(lost, "after all")  # what was given up may come
+            screen.read_until("this answers something said before:\r\n")
+            screen.read_until("after all\r\n")
+            screen.type("after")
+            bob.reply(bob.hear(), "two")
+            screen.read_until("two\r\n> ")
+
+
+def test_a_worker_says_on_a_terminal_how_to_talk_to_it(
+    terminal: Terminal, bob: Partner, suffix: str
+) -> None:
+    name = f"agent:words{suffix}"
+    with PseudoTerminal(terminal, "worker", "--client-id", name, "--exec", "wc", "-w") as screen:
+        screen.read_until(f"{name} is on the bus; `busd chat --agent {name}` talks to it")
+        assert terminal.busd("chat", "--agent", name, stdin="one two\n").out.strip() == "2"
+        screen.press(CTRL_C)
+        assert screen.end()[0] == 0
