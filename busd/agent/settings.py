@@ -32,6 +32,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     environment: dict[str, str] = {}
     credentials: dict[str, str] = {}  # name -> file that holds a secret
     memory_max_bytes: int | None = None
+    file_max_bytes: int | None = None  # of any one file it writes
     cpu_percent: int | None = None
     tasks_max: int | None = None
     restarts: int = 5  # in a row, before it is called failed

@@ -85,6 +85,7 @@ ABOUT = {
     "workers.environment": "more environment variables; no place for secrets",
     "workers.credentials": "names and files of secrets, found in `$CREDENTIALS_DIRECTORY`",
     "workers.memory_max_bytes": "memory of one worker",
+    "workers.file_max_bytes": "largest file that a worker may write",
     "workers.cpu_percent": "processor time of one worker",
     "workers.tasks_max": "processes and threads of one worker",
     "workers.restarts": "failures in a row before a worker is given up",

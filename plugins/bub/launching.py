@@ -46,6 +46,7 @@ def launch_of(
         environment=environment,
         credentials=settings.credentials,
         memory_max_bytes=settings.memory_max_bytes,
+        file_max_bytes=settings.file_max_bytes,
         cpu_percent=settings.cpu_percent,
         tasks_max=settings.tasks_max,
         restarts=settings.restarts,

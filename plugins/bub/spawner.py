@@ -29,6 +29,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
         str, str
     ] = {}  # name -> file; the worker finds them by $CREDENTIALS_DIRECTORY
     memory_max_bytes: int | None = None
+    file_max_bytes: int | None = None
     cpu_percent: int | None = None
     tasks_max: int | None = None
     restarts: int = 5

@@ -41,6 +41,8 @@ def limit_properties(launch: Launch) -> dict[str, str]:
         properties["MemorySwapMax"] = "0"
         # Where the manager may not limit groups this holds, for each process.
         properties["LimitDATA"] = str(launch.memory_max_bytes)
+    if launch.file_max_bytes is not None:
+        properties["LimitFSIZE"] = str(launch.file_max_bytes)
     if launch.cpu_percent is not None:
         properties["CPUQuota"] = f"{launch.cpu_percent}%"
     if launch.tasks_max is not None:
@@ -59,9 +61,11 @@ def limits_in_force(
         if value is None and is_wanted:
             value = "not in force: the manager may not limit it"
             if name == "memory_max_bytes" and pid is not None:
-                value = _of_process(pid)
+                value = _of_process(pid, resource.RLIMIT_DATA, "for each process")
         if value is not None and (is_wanted or launch is None):
             limits[name] = value
+    if launch is not None and launch.file_max_bytes is not None and pid is not None:
+        limits["file_max_bytes"] = _of_process(pid, resource.RLIMIT_FSIZE, "for each file")
     return limits
 
 
@@ -83,9 +87,9 @@ def _percent(said: list[str]) -> str:
     return str(round(100 * int(said[0]) / period))
 
 
-def _of_process(pid: int) -> str:
+def _of_process(pid: int, kind: int, scope: str) -> str:
     try:
-        soft, _ = resource.prlimit(pid, resource.RLIMIT_DATA)
+        soft, _ = resource.prlimit(pid, kind)
     except (OSError, ValueError):
         return "unknown: the worker has ended"
-    return "not in force" if soft == resource.RLIM_INFINITY else f"{soft} for each process"
+    return "not in force" if soft == resource.RLIM_INFINITY else f"{soft} {scope}"

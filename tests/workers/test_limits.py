@@ -68,11 +68,36 @@ async def test_a_worker_that_takes_too_much_memory_fails_and_nobody_else_does(
         assert is_alive(other.pid)
 
 
+async def test_a_worker_that_fills_the_disk_meets_its_own_limit(
+    make_spawner: MakeSpawner, launch: MakeLaunch, told: Told
+) -> None:
+    async with make_spawner() as spawner:
+        other = await spawner.start(launch(STAYS, "agent:other"))
+        filling = launch(
+            "",
+            command=["/bin/sh", "-c", "exec cat /dev/zero > data.bin"],
+            file_max_bytes=2 * MEGABYTE,
+            restarts=0,
+        )
+        worker = await spawner.start(filling)
+        failed = (await all_reports(worker))[-1]
+        assert (failed.kind, failed.reason) == ("failed", "killed by SIGXFSZ")
+        assert (filling.workspace / "data.bin").stat().st_size == 2 * MEGABYTE
+        assert other.pid is not None
+        assert is_alive(other.pid)
+
+
 @pytest.mark.parametrize("kind", ["subprocess"])
 async def test_the_limits_in_force_are_what_the_kernel_says(
     make_spawner: MakeSpawner, launch: MakeLaunch, told: Told
 ) -> None:
-    wanted = launch(STAYS, memory_max_bytes=512 * MEGABYTE, cpu_percent=50, tasks_max=20)
+    wanted = launch(
+        STAYS,
+        memory_max_bytes=512 * MEGABYTE,
+        file_max_bytes=MEGABYTE,
+        cpu_percent=50,
+        tasks_max=20,
+    )
     async with make_spawner() as spawner:
         worker = await spawner.start(wanted)
         limits = dict(worker.limits)
@@ -80,6 +105,7 @@ async def test_the_limits_in_force_are_what_the_kernel_says(
         values = kernel_limits(worker.pid)
     assert limits == {
         "memory_max_bytes": f"{512 * MEGABYTE} for each process",
+        "file_max_bytes": f"{MEGABYTE} for each file",
         "cpu_percent": "not in force: needs systemd",
     }
     if os.geteuid() == 0:

@@ -24,6 +24,7 @@ class Order(TypedDict):
     environment: dict[str, str]
     credentials: dict[str, str]
     memory_max_bytes: int | None
+    file_max_bytes: int | None
     cpu_percent: int | None
     tasks_max: int | None
     restarts: int
@@ -49,6 +50,7 @@ def start_process(
         resource.setrlimit(resource.RLIMIT_NOFILE, usual_files)
         lower(resource.RLIMIT_CORE, 0)
         lower(resource.RLIMIT_DATA, order["memory_max_bytes"])
+        lower(resource.RLIMIT_FSIZE, order["file_max_bytes"])
         lower(resource.RLIMIT_NPROC, tasks)
         _expect_to_go_first()
 
@@ -127,6 +129,8 @@ def limits_of(pid: int, order: Order) -> dict[str, str]:
     limits = {}
     if order["memory_max_bytes"] is not None:
         limits["memory_max_bytes"] = _in_force(pid, resource.RLIMIT_DATA, "for each process")
+    if order["file_max_bytes"] is not None:
+        limits["file_max_bytes"] = _in_force(pid, resource.RLIMIT_FSIZE, "for each file")
     if order["tasks_max"] is not None:
         limits["tasks_max"] = (
             "not in force: root has no such limit"
