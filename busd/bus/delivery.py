@@ -84,17 +84,11 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     def _log(self, bus: Bus, journal: Journal, peer: Peer, ack: Ack) -> None:
         message = self.message
         if ack.success and not self.kept and self.request_id is not UNSET:
+            message_id: Any = message.message_id  # a str by now, as the sender is
+            way: Any = (message.sender, message.to, peer.name)
+            way = journal.ways.get(way) or journal.remember(way)
             journal.add_plain(
-                (
-                    self.call_id,
-                    message.message_id,  # type: ignore[arg-type]  # both are set by now
-                    self.request_id,
-                    message.sender,
-                    message.to,
-                    peer.name,
-                    self.started,
-                    bus.clock(),
-                )
+                (self.call_id, message_id, self.request_id, way, self.started, bus.clock())
             )
             return
         ended = bus.clock()

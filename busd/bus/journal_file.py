@@ -17,17 +17,9 @@ from pathlib import Path
 
 import structlog
 
-from busd.bus.journal import Batch, JournalSettings, Row, plain_keys
-from busd.bus.journal_schema import (
-    APPLICATION_ID,
-    SCHEMA,
-    SCHEMA_VERSION,
-    TRY_TO_BIND,
-    append_values,
-    insert_plain,
-    insert_rows,
-    plain_as_rows,
-)
+from busd.bus.journal import Batch, JournalSettings, plain_keys
+from busd.bus.journal_rows import UNBINDABLE, Section, bindable, plain_as_rows
+from busd.bus.journal_schema import APPLICATION_ID, SCHEMA, SCHEMA_VERSION
 from busd.errors import ConfigError
 
 log = structlog.get_logger("busd.journal")
@@ -35,7 +27,9 @@ log = structlog.get_logger("busd.journal")
 STEP_ROWS = 512  # deleted at once: 2–5 ms
 STEP_PAGES = 128  # given back at once
 DAY_SECONDS = 86_400
-
+# A trace looks into each section, 1 µs each: 10 million deliveries are some 1,200 of them.
+SECTION_ROWS = 8192
+SECTION_SECONDS = DAY_SECONDS  # so that what is left in the index of an old delivery goes, too
 
 _DELETE = "DELETE FROM delivery WHERE id IN (SELECT value FROM json_each(?))"
 _FORGET = "UPDATE delivery SET status = 'lost' WHERE id IN (SELECT value FROM json_each(?))"
@@ -43,15 +37,10 @@ _DELETE_OLDEST = """
 DELETE FROM delivery WHERE id <= (
     SELECT max(id) FROM (SELECT id FROM delivery WHERE id < ? ORDER BY id LIMIT ?))
 """
-# What a value that SQLite cannot take raises: text that is no Unicode, a number over 64 bits, …
-_UNBINDABLE = (
-    sqlite3.InterfaceError,
-    sqlite3.ProgrammingError,
-    sqlite3.DataError,
-    OverflowError,
-    TypeError,
-    ValueError,
-)
+
+
+class _Outdated(Exception):
+    """The file has the tables of an earlier version."""
 
 
 class JournalFile:
@@ -64,6 +53,8 @@ class JournalFile:
         self._inode = 0
         self._last_id = 0
         self._last_open_call = 0
+        self._section: Section | None = None
+        self._last_section = 0
         self._open: dict[tuple[int, str], list[int]] = {}  # call, addressee -> ids 'in flight'
         try:
             self.open()
@@ -80,6 +71,9 @@ class JournalFile:
             return self._db
         self.close()
         try:
+            self._db = self._connect()
+        except _Outdated:
+            self.move_aside("an earlier busd wrote it; SQL can still read it", "old")
             self._db = self._connect()
         except sqlite3.DatabaseError as problem:
             if not is_damage(problem):
@@ -110,10 +104,10 @@ class JournalFile:
             return str(problem)
         return "" if found == "ok" else found.splitlines()[-1]
 
-    def move_aside(self, problem: str) -> None:
-        """Keep a damaged file for whoever wants to look into it; the next write makes a new one."""
+    def move_aside(self, problem: str, kind: str = "corrupt") -> None:
+        """Keep a file for whoever wants to look into it; the next write makes a new one."""
         self.close()
-        aside = f"{self.path}.corrupt-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
+        aside = f"{self.path}.{kind}-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
         for suffix in ("-wal", "-shm", ""):
             with contextlib.suppress(FileNotFoundError):
                 Path(f"{self.path}{suffix}").rename(f"{aside}{suffix}")
@@ -150,13 +144,17 @@ class JournalFile:
         if is_new:
             db.executescript(SCHEMA)
         db.execute("UPDATE delivery SET status = 'lost' WHERE status = 'in flight'")
-        self._last_id = db.execute("SELECT coalesce(max(id), 0) FROM delivery").fetchone()[0]
+        self._last_id = _number(db, "SELECT max(id) FROM delivery")
+        self._section = None
+        self._last_section = _number(db, "SELECT max(section) FROM way")
         self._open.clear()
 
     def _check_kind(self, db: sqlite3.Connection) -> None:
         if _pragma(db, "application_id") != APPLICATION_ID:
             raise ConfigError(f"{self.path} is not an activity log of busd; move it away")
         version = _pragma(db, "user_version")
+        if version < SCHEMA_VERSION:
+            raise _Outdated
         if version > SCHEMA_VERSION:
             raise ConfigError(
                 f"the activity log {self.path} was written by a newer busd (its schema is "
@@ -169,16 +167,18 @@ class JournalFile:
         """Write a batch in one transaction; gives how many of its rows cannot be written at all."""
         try:
             self._write(batch)
-        except _UNBINDABLE:
-            rows = self._bindable(plain_as_rows(batch) + batch.rows)
-            self._write(Batch([], 0.0, rows, self._bindable(batch.open_rows), batch.lost))
+        except UNBINDABLE:
+            db = self.open()
+            rows = bindable(db, plain_as_rows(batch) + batch.rows)
+            self._write(Batch([], 0.0, rows, bindable(db, batch.open_rows), batch.lost))
             return batch.ended - len(rows)
         return 0
 
     def _write(self, batch: Batch) -> None:
         db = self.open()
         rows, open_rows = batch.rows, batch.open_rows
-        first_id = max(self._last_id + 1, int(self._clock() * 1e6))
+        now = self._clock()
+        first_id = max(self._last_id + 1, int(now * 1e6))
         ended = self._take((row[0], row[5]) for row in rows if row[0] <= self._last_open_call)
         if self._open and batch.plain:
             ended += self._take(plain_keys(batch.plain))
@@ -189,12 +189,11 @@ class JournalFile:
                 db.execute(_DELETE, (str([number for _, number in ended]),))
             if forgotten:
                 db.execute(_FORGET, (str([number for _, number in forgotten]),))
-            next_id = insert_rows(db, open_rows, first_id)
-            next_id = insert_rows(db, rows, next_id)
-            next_id = insert_plain(db, batch, next_id)
+            next_id = self._current_section(now).insert(db, batch, first_id)
             db.execute("COMMIT")
         except BaseException:
             self._put_back(ended + forgotten)
+            self._section = None
             if db.in_transaction:
                 with contextlib.suppress(sqlite3.Error):
                     db.execute("ROLLBACK")
@@ -202,6 +201,13 @@ class JournalFile:
         self._last_id = next_id - 1
         self._put_back([((row[0], row[5]), id_) for id_, row in enumerate(open_rows, first_id)])
         self._last_open_call = max([self._last_open_call, *(row[0] for row in open_rows)])
+
+    def _current_section(self, now: float) -> Section:
+        section = self._section
+        if not section or section.count >= SECTION_ROWS or now > section.began + SECTION_SECONDS:
+            self._last_section += 1
+            section = self._section = Section(self._last_section, now)
+        return section
 
     def _take(self, keys: Iterable[tuple[int, str]]) -> list[tuple[tuple[int, str], int]]:
         """Take out the rows 'in flight' of deliveries that have ended."""
@@ -217,22 +223,6 @@ class JournalFile:
         for key, number in taken:
             self._open.setdefault(key, []).append(number)
 
-    def _bindable(self, rows: list[Row]) -> list[Row]:
-        """Give the rows that SQLite can take; the id of a request may have more than 64 bits."""
-        rows = [
-            (*row[:2], str(row[2]), *row[3:]) if isinstance(row[2], int) else row for row in rows
-        ]
-        return [row for row in rows if self._can_bind(row)]
-
-    def _can_bind(self, row: Row) -> bool:
-        values: list[object] = []
-        try:
-            append_values(values, row)
-            self.open().execute(TRY_TO_BIND, values).fetchone()
-        except _UNBINDABLE:
-            return False
-        return True
-
     # Tidying
 
     def tidy(self, settings: JournalSettings) -> bool:
@@ -247,11 +237,23 @@ class JournalFile:
         is_full = pages > limit and pages - free > limit - limit // 32
         if is_full and db.execute(_DELETE_OLDEST, (self._last_id + 1, STEP_ROWS)).rowcount:
             return True
+        if self._has_dropped_section(db):
+            return True
         if free and (pages > limit or free > max(STEP_PAGES, pages // 8)):
             # As a script: execute() would stop after the first page.
             db.executescript(f"PRAGMA incremental_vacuum({STEP_PAGES})")
             return True
         return False
+
+    def _has_dropped_section(self, db: sqlite3.Connection) -> bool:
+        """Let go of the oldest section if none of its deliveries is left."""
+        oldest = _number(db, "SELECT min(section) FROM way")
+        first_used = _number(db, "SELECT section FROM delivery ORDER BY id LIMIT 1")
+        if not oldest or oldest >= (first_used or self._last_section):
+            return False
+        db.execute("DELETE FROM by_message_id WHERE section = ?", (oldest,))
+        db.execute("DELETE FROM way WHERE section = ?", (oldest,))
+        return True
 
 
 def is_damage(problem: Exception) -> bool:
@@ -272,5 +274,10 @@ def _make_private(path: Path) -> None:
 
 
 def _pragma(db: sqlite3.Connection, name: str) -> int:
-    value: int = db.execute(f"PRAGMA {name}").fetchone()[0]
-    return value
+    return _number(db, f"PRAGMA {name}")
+
+
+def _number(db: sqlite3.Connection, query: str) -> int:
+    """Give the number that a query gives, 0 if it gives none."""
+    row: tuple[int | None] = db.execute(query).fetchone() or (None,)
+    return row[0] or 0

@@ -66,7 +66,7 @@ class LogEntry(msgspec.Struct, rename="camel", frozen=True):
 
 
 class _Row(msgspec.Struct, array_like=True):
-    """A row of the table `delivery`, in the order of `_SELECT`; its times are microseconds."""
+    """A row of the view `deliveries`, in the order of `_SELECT`; its times are microseconds."""
 
     id: int
     message_id: str
@@ -95,7 +95,7 @@ class _Row(msgspec.Struct, array_like=True):
 _SELECT = """
 SELECT id, message_id, nullif(CAST(rpc_id AS TEXT), ''), sender, to_address, peer, send_start,
     process_start, process_finish, send_finish, status, nullif(error, ''), nullif(payload, '')
-FROM delivery WHERE
+FROM deliveries WHERE
 """
 
 

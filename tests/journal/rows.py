@@ -83,4 +83,4 @@ def select(path: Path, query: str, *values: object) -> list[Any]:
 
 def statuses(path: Path) -> dict[str, str]:
     """Give the status by message id."""
-    return dict(select(path, "SELECT message_id, status FROM delivery"))
+    return dict(select(path, "SELECT message_id, status FROM deliveries"))

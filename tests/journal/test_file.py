@@ -75,15 +75,30 @@ def test_the_log_of_a_newer_busd_is_left_alone(path: Path) -> None:
     with open_file(path):
         pass
     with closing(sqlite3.connect(path)) as db:
-        db.execute("PRAGMA user_version = 2")
+        db.execute("PRAGMA user_version = 3")
     before = path.read_bytes()
     with pytest.raises(ConfigError) as problem:
         JournalFile(path)
     assert str(problem.value) == (
-        f"the activity log {path} was written by a newer busd (its schema is 2, this one knows 1): "
+        f"the activity log {path} was written by a newer busd (its schema is 3, this one knows 2): "
         "upgrade, or move it away"
     )
     assert path.read_bytes() == before
+
+
+def test_the_log_of_an_earlier_busd_is_moved_aside_whole(path: Path) -> None:
+    with open_file(path) as file:
+        file.write(batch([ended(1, "earlier")]))
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version = 1")
+    with capture_logs() as logs, open_file(path) as file:
+        file.write(batch([ended(1, "now")]))
+    [aside] = path.parent.glob("journal.db.old-*")
+    assert statuses(aside) == {"earlier": "ok"}
+    assert statuses(path) == {"now": "ok"}
+    assert [(line["event"], line["to"], line["problem"]) for line in logs] == [
+        ("journal.moved_aside", str(aside), "an earlier busd wrote it; SQL can still read it")
+    ]
 
 
 def test_the_database_of_another_program_is_left_alone(path: Path) -> None:
@@ -148,11 +163,11 @@ def test_ids_grow_over_restarts_even_if_the_clock_goes_back(path: Path) -> None:
     for number, now in enumerate([T0, T0 + 1, T0 - 3600, T0 + 1]):
         with open_file(path, now) as file:
             file.write(batch([ended(1, f"{number}a"), ended(2, f"{number}b")]))
-    found = select(path, "SELECT message_id FROM delivery ORDER BY id")
+    found = select(path, "SELECT message_id FROM deliveries ORDER BY id")
     assert [name for (name,) in found] == [
         f"{number}{part}" for number in range(4) for part in "ab"
     ]
-    [(first,)] = select(path, "SELECT min(id) FROM delivery")
+    [(first,)] = select(path, "SELECT min(id) FROM deliveries")
     assert first == T0 * 1e6
 
 
@@ -164,7 +179,7 @@ def test_a_delivery_in_flight_gives_way_to_its_outcome(path: Path) -> None:
         assert statuses(path) == {"m1": "ok", "m2": "in flight"}
         file.write(batch([ended(2, status="failed"), ended(3)]))
         assert statuses(path) == {"m1": "ok", "m2": "failed", "m3": "ok"}
-    assert select(path, "SELECT count(*) FROM delivery") == [(3,)]
+    assert select(path, "SELECT count(*) FROM deliveries") == [(3,)]
 
 
 def test_each_addressee_has_a_row_in_flight_of_its_own(path: Path) -> None:
@@ -173,10 +188,10 @@ def test_each_addressee_has_a_row_in_flight_of_its_own(path: Path) -> None:
     with open_file(path) as file:
         file.write(batch([], waiting))
         file.write(batch([ended(1, "m", peer="b")]))
-        found = select(path, "SELECT peer, status FROM delivery ORDER BY peer, status")
+        found = select(path, "SELECT peer, status FROM deliveries ORDER BY peer, status")
         assert found == [("a", "in flight"), ("b", "in flight"), ("b", "ok")]
         file.write(batch([ended(1, "m", peer="b"), ended(1, "m", peer="a")]))
-    assert select(path, "SELECT peer, status FROM delivery ORDER BY peer") == [
+    assert select(path, "SELECT peer, status FROM deliveries ORDER BY peer") == [
         ("a", "ok"),
         ("b", "ok"),
         ("b", "ok"),
@@ -266,7 +281,7 @@ def test_a_file_that_is_too_large_loses_its_oldest_rows_and_shrinks(path: Path) 
     assert path.stat().st_size > 6 * MiB
     with open_file(path) as file:
         assert tidy(file, JournalSettings(max_bytes=2 * MiB)) > 10
-        found = {int(name[1:]) for (name,) in select(path, "SELECT message_id FROM delivery")}
+        found = {int(name[1:]) for (name,) in select(path, "SELECT message_id FROM deliveries")}
         assert found == set(range(20_000 - len(found), 20_000))
     assert 1.5 * MiB < path.stat().st_size <= 2 * MiB
 
@@ -281,7 +296,7 @@ def test_a_full_file_stays_as_it_is_while_rows_come_and_go(path: Path) -> None:
             tidy(file, settings)
             [(pages,)] = select(path, "PRAGMA page_count")
             assert pages * 4096 <= 1 * MiB
-        names = [int(name[1:]) for (name,) in select(path, "SELECT message_id FROM delivery")]
+        names = [int(name[1:]) for (name,) in select(path, "SELECT message_id FROM deliveries")]
         assert len(names) > 1500
         assert max(names) == 9_999
 

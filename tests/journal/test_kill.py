@@ -58,7 +58,7 @@ def read(path: Path) -> list[Row]:
     """Check the file and read all of it, leaving it as the writer left it."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        query = "SELECT message_id, status, sender, payload FROM delivery ORDER BY id"
+        query = "SELECT message_id, status, sender, payload FROM deliveries ORDER BY id"
         return db.execute(query).fetchall()
 
 

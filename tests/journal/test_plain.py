@@ -6,7 +6,7 @@ from pathlib import Path
 
 from busd.bus.journal import Batch, Journal, JournalSettings, Plain, plain_keys
 from busd.bus.journal_file import JournalFile
-from busd.bus.journal_schema import plain_as_rows
+from busd.bus.journal_rows import plain_as_rows
 from busd.bus.journal_store import JournalStore
 from tests.journal.rows import (
     PATIENCE_SECONDS,
@@ -22,7 +22,7 @@ EVENTS = "SELECT ts, event, message_id, rpc_id, actor, to_address, status, paylo
 
 def plain(call: int, message_id: str = "", rpc_id: int | str = 1, peer: str = "agent:w") -> Plain:
     """The same delivery as `ended(call, payload="")`."""
-    return (call, message_id or f"m{call}", rpc_id, "tg:1", "agent:w", peer, T0, T0 + 0.25)
+    return (call, message_id or f"m{call}", rpc_id, ("tg:1", "agent:w", peer), T0, T0 + 0.25)
 
 
 def flat(*deliveries: Plain) -> list[object]:
@@ -48,7 +48,7 @@ def test_a_plain_delivery_takes_the_place_of_its_row_in_flight(tmp_path: Path) -
     file.write(Batch([], 0.0, [], [in_flight(1), in_flight(2)], []))
     file.write(Batch(flat(plain(1)), 0.0, [], [], []))
     file.close()
-    found = select(tmp_path / "journal.db", "SELECT message_id, status FROM delivery ORDER BY id")
+    found = select(tmp_path / "journal.db", "SELECT message_id, status FROM deliveries ORDER BY id")
     assert found == [("m2", "in flight"), ("m1", "ok")]
 
 
@@ -59,7 +59,7 @@ def test_a_plain_delivery_that_cannot_be_written_does_not_hold_up_the_others(
     odd = flat(plain(1), plain(2, "\ud800"), plain(3, rpc_id=2**64))
     assert file.write(Batch(odd, 0.0, [ended(4)], [], [])) == 1
     file.close()
-    found = select(tmp_path / "journal.db", "SELECT message_id, rpc_id FROM delivery ORDER BY id")
+    found = select(tmp_path / "journal.db", "SELECT message_id, rpc_id FROM deliveries ORDER BY id")
     assert found == [("m1", "1"), ("m3", str(2**64)), ("m4", "1")]
 
 
@@ -79,7 +79,7 @@ def test_over_the_limit_plain_deliveries_are_dropped_before_the_others(tmp_path:
     journal.pump(nothing_open)
     assert store.wait_until_written(PATIENCE_SECONDS)
     journal.close(PATIENCE_SECONDS)
-    found = select(tmp_path / "journal.db", "SELECT message_id FROM delivery ORDER BY message_id")
+    found = select(tmp_path / "journal.db", "SELECT message_id FROM deliveries ORDER BY message_id")
     assert found == [("m4",), ("m5",), ("m6",)]
 
 
