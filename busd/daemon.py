@@ -30,13 +30,12 @@ from busd.ops import notify
 from busd.ops.admin import JOURNAL_FILE, admin_methods
 from busd.ops.config import Settings, changes, keep_fixed
 from busd.ops.inherit import places_to_listen
-from busd.ops.metrics import Pages
 from busd.ops.offload import Offload
+from busd.ops.pages import Pages, PagesDoorman
 from busd.ops.tokens import TokenStore
 from busd.plugin.host import PluginHost
 from busd.wire.bus_address import BusAddress
 from busd.wire.connections import Connections
-from busd.wire.doorman import Doorman
 from busd.wire.listener import Listener
 from busd.wire.sockets import check_place
 from busd.wire.tls_settings import Certificates
@@ -118,7 +117,7 @@ class Daemon:
         self.bus = Bus(admin_methods(self), settings.delivery, authenticator)
         self.bus.journal = journal
         self.bus.is_verbose = settings.log_level == "debug"
-        self.doorman = Doorman(tuple(settings.allowed_origins), Pages(self).by_path)
+        self.doorman = PagesDoorman(settings, Pages(self).by_path)
         self.connections = Connections(settings.wire, self.doorman, self.bus.make_session)
         self.certificates = Certificates(settings.tls) if settings.tls.certificate else None
         self.listeners = self._open_listeners()
@@ -212,7 +211,7 @@ class Daemon:
         kept = keep_fixed(self.settings, new)
         changed, fixed = changes(self.settings, kept), changes(kept, new)
         self.settings = kept
-        self.doorman.allowed_origins = tuple(new.allowed_origins)
+        self.doorman.change(kept)
         self.connections.change(new.wire)
         self.bus.change(new.delivery)
         self.bus.take_access(authenticator)

@@ -30,6 +30,7 @@ _ENVIRONMENT, _FLAGS = "environment", "command line"
 _LISTS = (
     "listen",
     "allowed_origins",
+    "allowed_hosts",
     "plugins.folders",
     "plugins.disabled",
     "agents.channel_types",
@@ -50,6 +51,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     log_level: LogLevel = "info"
     drain_seconds: float = 10.0
     allowed_origins: list[str] = []
+    allowed_hosts: list[str] = []
     wire: WireLimits = WireLimits()
     delivery: DeliveryLimits = DeliveryLimits()
     journal: JournalSettings = JournalSettings()
@@ -223,6 +225,11 @@ def _check(settings: Settings, source: str) -> None:
             raise ConfigError("listen must name at least one address")
         for address in settings.listen:
             parse_bus_address(address)
+        for host in settings.allowed_hosts:
+            if not re.fullmatch(r"[\w.-]+", host):
+                raise ConfigError(
+                    f"allowed_hosts: {host!r} must be a name, without scheme and port"
+                )
         check_grants(settings.grant)
         for name, worker in settings.workers.items():
             _check_worker(name, worker)
