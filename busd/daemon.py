@@ -29,6 +29,7 @@ from busd.errors import ConfigError
 from busd.ops import notify
 from busd.ops.admin import JOURNAL_FILE, admin_methods
 from busd.ops.config import Settings, changes, keep_fixed
+from busd.ops.doubts import find_doubts
 from busd.ops.inherit import places_to_listen
 from busd.ops.offload import Offload
 from busd.ops.pages import Pages, PagesDoorman
@@ -155,7 +156,7 @@ class Daemon:
                 tasks.start_soon(listener.serve, self.connections, tasks)
             on_ready([listener.address for listener in self.listeners])
             notify.ready(self.status)
-            self._warn_of_certificates()
+            self._warn()
             await self.is_stopping.wait()
             notify.stopping(self._longest_stop())
             for listener in self.listeners:
@@ -207,10 +208,10 @@ class Daemon:
         except ConfigError as problem:
             log.error("settings.refused", reason=str(problem))
             return
-        self._warn_of_certificates()
         kept = keep_fixed(self.settings, new)
         changed, fixed = changes(self.settings, kept), changes(kept, new)
         self.settings = kept
+        self._warn()
         self.doorman.change(kept)
         self.connections.change(new.wire)
         self.bus.change(new.delivery)
@@ -230,7 +231,10 @@ class Daemon:
         if self.certificates is not None and new.tls.certificate:
             self.certificates.load(new.tls)
 
-    def _warn_of_certificates(self) -> None:
+    def _warn(self) -> None:
+        """Say what the operator may want to know, but what keeps nobody from starting."""
+        for doubt in find_doubts(self.settings):
+            log.warning("settings.doubtful", reason=doubt.says, fix=doubt.fix)
         for warning in self.certificates.warnings if self.certificates else ():
             log.warning("certificate.doubtful", reason=warning)
 

@@ -143,13 +143,16 @@ def config_check(path: str | None, as_json: bool) -> None:
       busd config check --config busd.toml
     """
     from busd.ops.config import config_files, load_settings
+    from busd.ops.doubts import find_doubts
 
-    load_settings(path)
+    doubts = [f"{each.says}; {each.fix}" for each in find_doubts(load_settings(path))]
     files = [str(file) for file in config_files(path)]
     if as_json:
-        print_json({"ok": True, "files": files})
-    else:
-        click.echo("ok: " + (" ".join(files) or "no file, only defaults"))
+        print_json({"ok": True, "files": files, "warnings": doubts})
+        return
+    for doubt in doubts:
+        click.echo(f"warning: {doubt}", err=True)
+    click.echo("ok: " + (" ".join(files) or "no file, only defaults"))
 
 
 @config.command("show")

@@ -18,6 +18,7 @@ from busd.client.client import Client
 from busd.errors import BusdError, ConfigError
 from busd.ops.config import Settings, load_settings
 from busd.ops.doctor_units import SPARE_FILES, examine_units, has_failed, held_sockets
+from busd.ops.doubts import find_doubts
 from busd.ops.finding import Finding, run_quietly
 from busd.ops.install import Layout
 from busd.wire.bus_address import DEFAULT_PORT, BusAddress, parse_bus_address
@@ -38,6 +39,7 @@ def examine(layout: Layout, config: Path | None, address: str | None) -> Iterato
         yield from check_config(layout, path)
         settings = load_settings(str(path) if path.exists() else None, {})
         places = _places(layout, settings)
+        yield from find_doubts(settings)
     except ConfigError as problem:
         yield Finding("configuration", "problem", str(problem), f"edit {path}")
     except OSError as problem:

@@ -212,7 +212,7 @@ def test_config_check_names_the_files_it_read(tmp_path: Path, lonely: Terminal) 
     files = [folder.write("busd.toml", ""), folder.write("conf.d/a.toml", "")]
     assert lonely.busd("config", "check") == (0, f"ok: {' '.join(files)}\n", "")
     said = lonely.busd("config", "check", "--json")
-    assert json.loads(said.out) == {"ok": True, "files": files}
+    assert json.loads(said.out) == {"ok": True, "files": files, "warnings": []}
 
 
 @pytest.mark.parametrize("verb", ["check", "show"])

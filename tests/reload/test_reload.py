@@ -124,6 +124,13 @@ def test_origins_change(reloading: Reloading) -> None:
     assert fetch(reloading.daemon, "/livez", site).status == 403
 
 
+def test_what_is_hardly_meant_is_named(reloading: Reloading) -> None:
+    warned, said = reloading.reload(OPEN + "agents.stop_seconds = 20\n")
+    assert warned["event"] == "settings.doubtful"
+    assert warned["reason"].startswith("agents.stop_seconds is 20 and plugins.stop_seconds only 10")
+    assert said["changed"] == ["agents.stop_seconds"]
+
+
 def test_names_of_this_host_change(reloading: Reloading) -> None:
     def status() -> int:
         return fetch(reloading.daemon, "/metrics", hosts=["Bus.example:7892"]).status
