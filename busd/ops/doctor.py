@@ -18,7 +18,7 @@ from busd.client.client import Client
 from busd.errors import BusdError, ConfigError
 from busd.ops.config import Settings, load_settings
 from busd.ops.doctor_units import SPARE_FILES, examine_units, has_failed, held_sockets
-from busd.ops.doubts import find_doubts
+from busd.ops.doubts import check_listening, find_doubts
 from busd.ops.finding import Finding, run_quietly
 from busd.ops.install import Layout
 from busd.wire.bus_address import DEFAULT_PORT, BusAddress, parse_bus_address
@@ -39,6 +39,7 @@ def examine(layout: Layout, config: Path | None, address: str | None) -> Iterato
         yield from check_config(layout, path)
         settings = load_settings(str(path) if path.exists() else None, {})
         places = _places(layout, settings)
+        yield from check_listening(settings)
         yield from find_doubts(settings)
     except ConfigError as problem:
         yield Finding("configuration", "problem", str(problem), f"edit {path}")
@@ -62,7 +63,8 @@ def _places(layout: Layout, settings: Settings) -> list[BusAddress]:
     held = held_sockets(layout)
     if settings.listen != default_listen():
         opened = [parse_bus_address(text) for text in settings.listen]
-        return [*held, *(address for address in opened if address not in held)]
+        known = [address for address in opened if address.scheme == "unix" or address.port]
+        return [*held, *(address for address in known if address not in held)]
     tcp = BusAddress("tcp", host="127.0.0.1", port=DEFAULT_PORT)
     return held or [BusAddress("unix", str(layout.socket)), tcp]
 

@@ -1,4 +1,7 @@
-"""Doubts: what an operator may say, but has hardly meant. The bus starts all the same."""
+"""Second thoughts on settings that can be read: what a start would refuse, and what is doubtful.
+
+Doubtful is what an operator may say, but has hardly meant; the bus starts all the same.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,12 @@ import difflib
 import os
 from collections.abc import Iterator
 
+from busd.errors import ConfigError
 from busd.ops.config import Settings, setting_names, variable_of, variables
 from busd.ops.finding import Finding
+from busd.wire.bus_address import parse_bus_address
+from busd.wire.sockets import check_place
+from busd.wire.tls_settings import Certificates
 
 # What clients and workers read, or are given: no settings of the bus.
 OTHER_VARIABLES = (
@@ -22,6 +29,17 @@ OTHER_VARIABLES = (
     "BUSD_TOKEN_FILE",
     "BUSD_WORKSPACE",
 )
+
+
+def check_listening(settings: Settings) -> Iterator[Finding]:
+    """Raise ConfigError for what a bus would not listen with; gives what is doubtful of its TLS."""
+    for address in map(parse_bus_address, settings.listen):
+        check_place(address, is_open=settings.policy == "open")
+        if address.is_encrypted and not settings.tls.certificate:
+            raise ConfigError(f"{address}: this bus has no certificate; see tls.certificate")
+    if settings.tls.certificate:
+        for warning in Certificates(settings.tls).warnings:
+            yield Finding("certificate", "warning", warning, "see [tls] in the settings")
 
 
 def find_doubts(settings: Settings) -> Iterator[Finding]:

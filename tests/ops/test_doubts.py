@@ -18,6 +18,7 @@ from busd.plugin.host import PluginSettings
 from tests.daemons import Loop, open_daemon
 from tests.ops.terminal import Terminal
 from tests.reload.conftest import Reloading
+from tests.tls.authority import Authority
 
 MISSPELT = "$BUSD_POLCY is ignored: there is no such setting"
 SLOW_WORKERS = Settings(agents=AgentsSettings(stop_seconds=20.0))
@@ -92,6 +93,40 @@ def test_workers_that_may_take_longer_than_the_plugin_that_ends_them() -> None:
     assert doubts(msgspec.structs.replace(SLOW_WORKERS, plugins=patient)) == []
     keeping = AgentsSettings(stop_seconds=20.0, when_bus_stops="keep")
     assert doubts(Settings(agents=keeping)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('listen = ["tcp://0.0.0.0:1"]', "tcp://0.0.0.0:1: everybody on the network could read "),
+        ('listen = ["tls://127.0.0.1:1"]', "tls://127.0.0.1:1: this bus has no certificate; see "),
+        ('tls.certificate = "/nowhere.pem"', "tls.certificate: cannot read /nowhere.pem: No such "),
+    ],
+)
+def test_config_check_and_the_doctor_find_what_the_bus_would_not_start_with(
+    tmp_path: Path, lonely: Terminal, text: str, problem: str
+) -> None:
+    config = tmp_path / "busd.toml"
+    config.write_text(text)
+    refused = lonely.busd("serve", "--config", str(config))
+    assert refused.err.startswith(f"busd: {problem}")
+    assert lonely.busd("config", "check", "--config", str(config)) == refused
+    said = lonely.busd("doctor", "--user", "--config", str(config))
+    assert f"problem  configuration: {problem}" in said.out
+
+
+def test_config_check_and_the_doctor_warn_of_a_doubtful_certificate(
+    tmp_path: Path, lonely: Terminal
+) -> None:
+    files = Authority(tmp_path, "authority").issue("bus")
+    Path(files.key).chmod(0o644)
+    config = tmp_path / "busd.toml"
+    config.write_text(f'tls.certificate = "{files.certificate}"\ntls.key = "{files.key}"\n')
+    said = lonely.busd("config", "check", "--config", str(config))
+    assert (said.code, said.out) == (0, f"ok: {config}\n")
+    assert said.err.startswith(f"warning: tls.key: everybody can read {files.key}; ")
+    said = lonely.busd("doctor", "--user", "--config", str(config))
+    assert f"warning  certificate: tls.key: everybody can read {files.key}; " in said.out
 
 
 def test_config_check_and_the_doctor_warn(tmp_path: Path, lonely: Terminal) -> None:

@@ -201,3 +201,11 @@ def test_a_unit_whose_program_is_gone_is_a_problem() -> None:
             "LimitNOFILE=20100 in a drop-in",
         ),
     ]
+
+
+def test_a_port_that_the_bus_chooses_is_not_looked_for(layout: Layout, tmp_path: Path) -> None:
+    config = tmp_path / "busd.toml"
+    config.write_text(f'listen = ["unix:{tmp_path}/bus.sock", "tcp://127.0.0.1:0"]\n')
+    findings = checks.examine(layout, config, None)
+    said = [each.says for each in findings if each.item == "socket"]
+    assert said == [f"nobody answers at unix:{tmp_path}/bus.sock: No such file or directory"]
