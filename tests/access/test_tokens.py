@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import stat
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +15,7 @@ from busd.errors import ConfigError, InvalidParams
 from busd.ops.tokens import TokenStore
 from tests.access.conftest import Guarded
 from tests.access.guarded import as_owner, error_of, join_with, new_token, open_guarded
-from tests.daemons import run_busd, serve_args
+from tests.daemons import Loop, open_daemon, run_busd, serve_args
 from tests.ops.terminal import Terminal
 from tests.wire_peers import Transport, connect
 
@@ -184,3 +186,17 @@ def test_before_initialize_nobody_is_an_admin(guarded: Guarded, opened: ExitStac
     peer = connect(guarded.daemon, "unix")
     opened.callback(peer.close)
     assert error_of(peer, "bus.newToken", {"name": "x"}) == (-32001, "initialize.first")
+
+
+def test_the_log_says_who_made_and_who_revoked_a_token_but_not_the_token(loop: Loop) -> None:
+    with open_daemon(loop, {"policy": "strict"}, log_level="info") as daemon:
+        token = new_token(daemon, "bridge")
+        as_owner(daemon, "bus.revokeToken", {"name": "bridge"})
+        lines = [json.loads(line) for line in daemon.log().splitlines()]
+        assert token not in daemon.log()
+    said = [line for line in lines if line["event"].startswith("token.")]
+    assert [(line["event"], line["name"]) for line in said] == [
+        ("token.made", "bridge"),
+        ("token.revoked", "bridge"),
+    ]
+    assert all(line["identity"].startswith(f"uid {os.geteuid()}") for line in said)
