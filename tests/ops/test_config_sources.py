@@ -139,6 +139,10 @@ def test_a_mistake_in_the_environment_is_said_to_be_there(
         ("wire.max_frame_bytes = 0", "wire.max_frame_bytes must be more than 0, not 0"),
         ('wire.max_frame_bytes = "1"', "wire.max_frame_bytes: expected `int`, got `str`"),
         ("[[grant]]", "grant 1 is for nobody: name a uid, unit, token or certificate"),
+        (
+            '[[grant]]\nuid = 1\nsend_to = ["agent *"]',
+            "grant 1: send_to: malformed pattern: 'agent *' has spaces or unprintable characters",
+        ),
         ("listen = []", "listen must name at least one address"),
         ("policy = ", "Invalid value (at end of document)"),
     ],
