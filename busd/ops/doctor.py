@@ -21,6 +21,7 @@ from busd.ops.doctor_units import SPARE_FILES, examine_units, has_failed, held_s
 from busd.ops.doubts import check_listening, find_doubts
 from busd.ops.finding import Finding, run_quietly
 from busd.ops.install import Layout
+from busd.ops.tokens import TOKEN_FILES, check_private
 from busd.wire.bus_address import DEFAULT_PORT, BusAddress, parse_bus_address
 from busd.wire.places import default_listen, find_bus, state_directory
 
@@ -100,6 +101,8 @@ def check_state(layout: Layout, folder: Path) -> Iterator[Finding]:
         return
     else:
         yield from _check_owner(layout, folder, facts)
+        if layout.flavour == "user":
+            yield from _check_token_files(folder)
     yield from _check_space(folder)
 
 
@@ -117,6 +120,16 @@ def _check_owner(layout: Layout, folder: Path, facts: os.stat_result) -> Iterato
         yield Finding("state directory", "warning", words, f"chmod 0700 {folder}")
     else:
         yield Finding("state directory", "ok", f"{folder} is private")
+
+
+def _check_token_files(folder: Path) -> Iterator[Finding]:
+    for path in (folder / name for name in TOKEN_FILES):
+        try:
+            check_private(path)
+        except OSError:
+            continue  # none there, or the folder itself is what is wrong
+        except ConfigError as problem:
+            yield Finding("tokens", "problem", str(problem), f"chmod 0600 {path}, or rm {path}")
 
 
 def _check_space(folder: Path) -> Iterator[Finding]:

@@ -200,3 +200,32 @@ def test_the_log_says_who_made_and_who_revoked_a_token_but_not_the_token(loop: L
         ("token.revoked", "bridge"),
     ]
     assert all(line["identity"].startswith(f"uid {os.geteuid()}") for line in said)
+
+
+@pytest.mark.parametrize("name", ["token", "tokens.json"])
+def test_a_file_of_tokens_that_others_may_read_or_write_is_not_used(
+    tmp_path: Path, name: str
+) -> None:
+    store = TokenStore(tmp_path)
+    store.load()
+    store.new("bridge")
+    file = tmp_path / name
+    for mode in (0o640, 0o604, 0o602):
+        file.chmod(mode)
+        with pytest.raises(ConfigError) as refused:
+            store.load()
+        assert str(refused.value) == (
+            f"{file} is not for its owner alone (mode {mode:04o}): chmod 0600 it, or remove it if"
+            " others may have been there"
+        )
+    file.chmod(0o600)
+    assert [record.name for record in store.load()] == ["owner", "bridge"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_file_of_tokens_of_somebody_else_is_not_used(tmp_path: Path) -> None:
+    store = TokenStore(tmp_path)
+    store.load()
+    os.chown(tmp_path / "token", 65_534, 65_534)
+    with pytest.raises(ConfigError, match="belongs to uid 65534; remove it to get a new one"):
+        store.load()
