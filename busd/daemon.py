@@ -29,14 +29,14 @@ from busd.errors import ConfigError
 from busd.ops import notify
 from busd.ops.admin import JOURNAL_FILE, admin_methods
 from busd.ops.config import Settings, changes, keep_fixed
+from busd.ops.doubts import find_doubts
 from busd.ops.inherit import places_to_listen
-from busd.ops.metrics import Pages
 from busd.ops.offload import Offload
+from busd.ops.pages import Pages, PagesDoorman
 from busd.ops.tokens import TokenStore
 from busd.plugin.host import PluginHost
 from busd.wire.bus_address import BusAddress
 from busd.wire.connections import Connections
-from busd.wire.doorman import Doorman
 from busd.wire.listener import Listener
 from busd.wire.sockets import check_place
 from busd.wire.tls_settings import Certificates
@@ -118,7 +118,7 @@ class Daemon:
         self.bus = Bus(admin_methods(self), settings.delivery, authenticator)
         self.bus.journal = journal
         self.bus.is_verbose = settings.log_level == "debug"
-        self.doorman = Doorman(tuple(settings.allowed_origins), Pages(self).by_path)
+        self.doorman = PagesDoorman(settings, Pages(self).by_path)
         self.connections = Connections(settings.wire, self.doorman, self.bus.make_session)
         self.certificates = Certificates(settings.tls) if settings.tls.certificate else None
         self.listeners = self._open_listeners()
@@ -156,7 +156,7 @@ class Daemon:
                 tasks.start_soon(listener.serve, self.connections, tasks)
             on_ready([listener.address for listener in self.listeners])
             notify.ready(self.status)
-            self._warn_of_certificates()
+            self._warn()
             await self.is_stopping.wait()
             notify.stopping(self._longest_stop())
             for listener in self.listeners:
@@ -208,11 +208,11 @@ class Daemon:
         except ConfigError as problem:
             log.error("settings.refused", reason=str(problem))
             return
-        self._warn_of_certificates()
         kept = keep_fixed(self.settings, new)
         changed, fixed = changes(self.settings, kept), changes(kept, new)
         self.settings = kept
-        self.doorman.allowed_origins = tuple(new.allowed_origins)
+        self._warn()
+        self.doorman.change(kept)
         self.connections.change(new.wire)
         self.bus.change(new.delivery)
         self.bus.take_access(authenticator)
@@ -231,7 +231,10 @@ class Daemon:
         if self.certificates is not None and new.tls.certificate:
             self.certificates.load(new.tls)
 
-    def _warn_of_certificates(self) -> None:
+    def _warn(self) -> None:
+        """Say what the operator may want to know, but what keeps nobody from starting."""
+        for doubt in find_doubts(self.settings):
+            log.warning("settings.doubtful", reason=doubt.says, fix=doubt.fix)
         for warning in self.certificates.warnings if self.certificates else ():
             log.warning("certificate.doubtful", reason=warning)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tests.daemons import Daemon
@@ -17,15 +18,19 @@ class Fetched(NamedTuple):
     text: str
 
 
-def fetch(daemon: Daemon, path: str, *headers: str) -> Fetched:
+def fetch(
+    daemon: Daemon, path: str, *headers: str, hosts: Sequence[str] = ("localhost",)
+) -> Fetched:
     """Get a page over a connection of its own."""
-    return fetch_over(open_tcp(daemon.port), path, *headers)
+    return fetch_over(open_tcp(daemon.port), path, *headers, hosts=hosts)
 
 
-def fetch_over(sock: socket.socket, path: str, *headers: str) -> Fetched:
+def fetch_over(
+    sock: socket.socket, path: str, *headers: str, hosts: Sequence[str] = ("localhost",)
+) -> Fetched:
     """Get a page over a connection that is open already; the bus closes it afterwards."""
     with sock:
-        head = "\r\n".join([f"GET {path} HTTP/1.1", "Host: localhost", *headers])
+        head = "\r\n".join([f"GET {path} HTTP/1.1", *(f"Host: {host}" for host in hosts), *headers])
         sock.sendall(head.encode() + b"\r\n\r\n")
         received = b""
         while chunk := sock.recv(65_536):

@@ -56,6 +56,7 @@ SENDS = [
     '{"to":"agent:nobody","messageId":"m","payload":{}}',
     '{"to":"agent:nobody","payload":{},"more":1}',
     '{"to":"agent:bob","messageId":"","payload":{}}',
+    f'{{"to":"agent:bob","messageId":"{"i" * 257}","payload":{{}}}}',
     '{"from":"","to":"agent:bob","payload":{}}',
     '{"from":"tg:*","to":"agent:bob","payload":{}}',
     '{"from":"a b","to":"agent:bob","payload":{}}',

@@ -9,8 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from busd.bus.address import compile_glob
-from busd.errors import AuthenticationFailed, ConfigError
+from busd.bus.address import check_pattern, compile_glob
+from busd.errors import AuthenticationFailed, ConfigError, MalformedPattern
 
 Policy = Literal["open", "strict"]
 EVERYTHING = ("*",)
@@ -164,12 +164,23 @@ def check_grants(grants: list[Grant]) -> list[Grant]:
             raise ConfigError(
                 f"grant {number} is for nobody: name a uid, unit, token or certificate"
             )
+        for members in ("client_ids", "speak_as", "send_to", "subscribe"):
+            for pattern in getattr(grant, members):
+                _check_granted(pattern, f"grant {number}: {members}")
         for limit in ("messages_per_second", "burst", "max_frame_bytes"):
             value = getattr(grant, limit)
             if value is not None and not 0 < value < inf:
                 raise ConfigError(f"grant {number}: {limit} must be more than 0, not {value}")
         named.append(msgspec.structs.replace(grant, name=grant.name or str(number)))
     return named
+
+
+def _check_granted(pattern: str, where: str) -> None:
+    """Raise ConfigError for what no address can match: a grant of nothing is a mistake."""
+    try:
+        check_pattern(pattern)
+    except MalformedPattern as problem:
+        raise ConfigError(f"{where}: {problem.message}") from None
 
 
 _cache: dict[str, re.Pattern[str]] = {}

@@ -92,7 +92,7 @@ class Bus:
         peers: tuple[Peer, ...] | None = None,
     ) -> None:
         """Carry one accepted message to everyone it is addressed to, or to some of them."""
-        if message.message_id is UNSET:
+        if not message.message_id:  # missing, or empty
             message.message_id = f"msg_{ULID()}"
         if peers is None:
             peers = self._remembered.get(message.to)

@@ -20,6 +20,7 @@ from busd.bus.methods import Done, Nothing, methods
 from busd.bus.peer import RemotePeer
 from busd.errors import (
     AccessRefused,
+    AuthenticationFailed,
     ConfigError,
     InternalError,
     InvalidParams,
@@ -79,8 +80,9 @@ class TraceParams(msgspec.Struct, rename="camel"):
     message_id: str
 
 
-class Traced(msgspec.Struct):
+class Traced(msgspec.Struct, rename="camel", omit_defaults=True):
     attempts: list[Attempt]
+    is_behind: bool = False  # the latest messages are not written yet
 
 
 class LogParams(msgspec.Struct, rename="camel"):
@@ -93,8 +95,9 @@ class LogParams(msgspec.Struct, rename="camel"):
     limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
 
 
-class Logged(msgspec.Struct):
+class Logged(msgspec.Struct, rename="camel", omit_defaults=True):
     entries: list[LogEntry]
+    is_behind: bool = False
 
 
 class Explained(msgspec.Struct):
@@ -126,6 +129,7 @@ def admin_methods(daemon: RunningBus) -> Methods[RemotePeer]:
         with _saying_what_is_wrong():
             token = daemon.tokens.new(params.name)
             _take_tokens(daemon)
+        log.info("token.made", name=params.name, peer=peer.name, identity=str(peer.identity))
         return NewToken(params.name, token)
 
     @table.register("bus.listTokens", Nothing, KnownTokens, errors=(AccessRefused,))
@@ -145,6 +149,7 @@ def admin_methods(daemon: RunningBus) -> Methods[RemotePeer]:
         _require_admin(peer)
         with _saying_what_is_wrong():
             daemon.tokens.revoke(params.name)
+            log.info("token.revoked", name=params.name, peer=peer.name, identity=str(peer.identity))
             asker.answer(request_id, Done())  # first: it may be our own connection that closes
             _take_tokens(daemon)
         return DEFERRED
@@ -164,7 +169,7 @@ def admin_methods(daemon: RunningBus) -> Methods[RemotePeer]:
         """Tell the whole life of a message, by the activity log."""
         journal = _readable_journal(daemon, peer)
         query = partial(trace, journal.path, params.message_id)
-        daemon.offload.put(lambda: Traced(journal.read(query)), asker, request_id)
+        daemon.offload.put(lambda: Traced(*journal.read(query)), asker, request_id)
         return DEFERRED
 
     @table.register("bus.log", LogParams, Logged, errors=(AccessRefused, InvalidParams))
@@ -182,7 +187,7 @@ def admin_methods(daemon: RunningBus) -> Methods[RemotePeer]:
             after_id=params.after_id,
             limit=params.limit,
         )
-        daemon.offload.put(lambda: Logged(journal.read(query)), asker, request_id)
+        daemon.offload.put(lambda: Logged(*journal.read(query)), asker, request_id)
         return DEFERRED
 
     return table
@@ -196,10 +201,13 @@ class ReadableJournal:
         self._store = journal.store
         journal.pump(daemon.bus.open_since)
 
-    def read(self, query: Callable[[], list[T]]) -> list[T]:
-        """Run a query in this thread, after the writer has written what it was given."""
-        self._store.wait_until_written(_WRITE_SECONDS)
-        return query()
+    def read(self, query: Callable[[], list[T]]) -> tuple[list[T], bool]:
+        """Run a query in this thread, after the writer has written what it was given.
+
+        Gives what was found, and whether the writer is behind: on a full disk it is for long.
+        """
+        is_written = self._store.wait_until_written(_WRITE_SECONDS)
+        return query(), not is_written
 
 
 def _readable_journal(daemon: RunningBus, peer: RemotePeer) -> ReadableJournal:
@@ -243,7 +251,13 @@ def _decide(daemon: RunningBus, peer: RemotePeer, params: ExplainParams) -> Deci
     rights = peer.rights
     if facts:
         _require_admin(peer)
-        rights = daemon.bus.authenticator.rights_of(Identity(**facts))
+        identity = Identity(**facts)
+        rights = daemon.bus.authenticator.rights_of(identity)
+        if not rights.grants:
+            known = daemon.bus.authenticator.tokens
+            is_unknown = identity.token and identity.token not in known
+            reason = f"no token {identity.token!r}" if is_unknown else f"no grant for {identity}"
+            return Decision(False, AuthenticationFailed.rule, f"there is {reason}")
     client_id = peer.name if params.client_id is UNSET else params.client_id
     for decision in (
         rights.may_be(client_id),

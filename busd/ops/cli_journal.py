@@ -32,6 +32,7 @@ def trace(message_id: str, address: str | None, as_json: bool) -> None:
       busd trace msg_01J9ZK3V8Q2W4N6T8X0B2D4F6H
     """
     found = with_client(address, lambda bus: bus.call("bus.trace", {"messageId": message_id}))
+    _warn_if_behind(found)
     if as_json:
         print_json(found)
         return
@@ -39,6 +40,12 @@ def trace(message_id: str, address: str | None, as_json: bool) -> None:
         raise BusdError(f"the activity log knows no message {message_id}")
     for attempt in found["attempts"]:
         _print_attempt(attempt)
+
+
+def _warn_if_behind(found: dict[str, Any]) -> None:
+    if found.get("isBehind"):
+        words = "the latest messages are not in the activity log yet; the log of the bus says why"
+        click.echo(f"warning: {words}", err=True)
 
 
 def _print_attempt(attempt: dict[str, Any]) -> None:
@@ -117,6 +124,7 @@ async def _entries(
     # Until there is a first one to go on from; a second early, because clocks differ.
     began = {"since": time.time() - 1}
     page = await bus.call("bus.log", {**asked, "limit": limit})
+    _warn_if_behind(page)
     last = 0
     while True:
         for entry in page["entries"]:

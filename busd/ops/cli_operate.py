@@ -143,13 +143,18 @@ def config_check(path: str | None, as_json: bool) -> None:
       busd config check --config busd.toml
     """
     from busd.ops.config import config_files, load_settings
+    from busd.ops.doubts import check_listening, find_doubts
 
-    load_settings(path)
+    settings = load_settings(path)
+    found = [*check_listening(settings), *find_doubts(settings)]
+    doubts = [f"{each.says}; {each.fix}" for each in found]
     files = [str(file) for file in config_files(path)]
     if as_json:
-        print_json({"ok": True, "files": files})
-    else:
-        click.echo("ok: " + (" ".join(files) or "no file, only defaults"))
+        print_json({"ok": True, "files": files, "warnings": doubts})
+        return
+    for doubt in doubts:
+        click.echo(f"warning: {doubt}", err=True)
+    click.echo("ok: " + (" ".join(files) or "no file, only defaults"))
 
 
 @config.command("show")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +62,20 @@ def serve(as_json: bool, config: str | None, listen: tuple[str, ...], **flags: A
 
     said = {"listen": list(listen) or None, **flags}
     set_up_logs(load_settings(config, said).log_level)
-    run_daemon(lambda: load_settings(config, said), _say_ready_json if as_json else _say_ready)
+    say = _say_ready_json if as_json else _say_ready
+    run_daemon(lambda: load_settings(config, said), lambda addresses: _try_to(say, addresses))
+
+
+def _try_to(say: Callable[[list[BusAddress]], None], addresses: list[BusAddress]) -> None:
+    """Say it, if anybody reads it: `busd serve | head -1` is no reason to end."""
+    import structlog
+
+    try:
+        say(addresses)
+    except OSError as problem:
+        # Nor at the very end, when Python writes what is left.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        structlog.get_logger("busd.ops").warning("daemon.unheard", reason=problem.strerror)
 
 
 def _say_ready_json(addresses: list[BusAddress]) -> None:

@@ -119,7 +119,7 @@ def send(
     check_address(to)
     check_address(speaker)
     # Standard input is read to its end before the bus hears of us.
-    body = _body(kind, speaker, text) if payload is None else _parse_object(payload, "--payload")
+    body = _body(kind, sender, text) if payload is None else _parse_object(payload, "--payload")
 
     async def talk(bus: Client) -> None:
         if wait:
@@ -136,10 +136,13 @@ def send(
     with_client(address, talk, timeout=timeout)
 
 
-def _body(kind: str, speaker: str, text: str | None) -> dict[str, Any]:
+def _body(kind: str, sender: str | None, text: str | None) -> dict[str, Any]:
     words = sys.stdin.read() if text == "-" else text
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    content = {"text": words, "senderId": speaker, "channel": "terminal"}
+    speaker = sender or _own_name()
+    content = {"text": words, "senderId": speaker}
+    if sender is None:
+        content["channel"] = "terminal"  # of anybody else the address says it
     return {"type": kind, "from": speaker, "timestamp": now, "content": content}
 
 

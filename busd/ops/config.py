@@ -30,6 +30,7 @@ _ENVIRONMENT, _FLAGS = "environment", "command line"
 _LISTS = (
     "listen",
     "allowed_origins",
+    "allowed_hosts",
     "plugins.folders",
     "plugins.disabled",
     "agents.channel_types",
@@ -50,6 +51,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     log_level: LogLevel = "info"
     drain_seconds: float = 10.0
     allowed_origins: list[str] = []
+    allowed_hosts: list[str] = []
     wire: WireLimits = WireLimits()
     delivery: DeliveryLimits = DeliveryLimits()
     journal: JournalSettings = JournalSettings()
@@ -116,17 +118,30 @@ def _read_toml(path: Path) -> dict[str, Any]:
 def _read_environment() -> dict[str, Any]:
     """Give the settings of the environment: BUSD_LOOP=trio, BUSD_WIRE_MAX_FRAME_BYTES=65536."""
     found: dict[str, Any] = {}
-    for name in setting_names():
-        text = os.environ.get("BUSD_" + name.replace(".", "_").upper())
-        is_in_file = name in _ONLY_IN_FILES or name.partition(".")[0] in _TABLES
-        if text is None or is_in_file or name in _groups():
-            continue  # a group is no setting
+    for variable, name in variables().items():
+        text = os.environ.get(variable)
+        if text is None:
+            continue
         place = found
         *groups, key = name.split(".")
         for group in groups:
             place = place.setdefault(group, {})
         place[key] = text.split(",") if name in _LISTS else text
     return found
+
+
+def variables() -> dict[str, str]:
+    """Give each variable of the environment that is a setting, and its dotted name."""
+    not_there = {*_ONLY_IN_FILES, *_groups()}  # a group is no setting
+    return {
+        variable_of(name): name
+        for name in setting_names()
+        if name not in not_there and name.partition(".")[0] not in _TABLES
+    }
+
+
+def variable_of(name: str) -> str:
+    return "BUSD_" + name.replace(".", "_").upper()
 
 
 def _merge(found: dict[str, Any], said: dict[str, Any]) -> None:
@@ -223,6 +238,11 @@ def _check(settings: Settings, source: str) -> None:
             raise ConfigError("listen must name at least one address")
         for address in settings.listen:
             parse_bus_address(address)
+        for host in settings.allowed_hosts:
+            if not re.fullmatch(r"[\w.-]+", host):
+                raise ConfigError(
+                    f"allowed_hosts: {host!r} must be a name, without scheme and port"
+                )
         check_grants(settings.grant)
         for name, worker in settings.workers.items():
             _check_worker(name, worker)

@@ -24,6 +24,7 @@ ABOUT = {
     "log_level": "`debug`, `info`, `warning` or `error`",
     "drain_seconds": "how long a stopping bus waits for acks still owed",
     "allowed_origins": "web sites whose pages may connect",
+    "allowed_hosts": "more names of this host, for `/metrics` and the like",
     "wire.max_frame_bytes": "largest frame",
     "wire.max_hello_bytes": "largest frame before `initialize`",
     "wire.max_queue_bytes": "unread bytes that make a peer busy",

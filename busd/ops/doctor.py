@@ -18,8 +18,10 @@ from busd.client.client import Client
 from busd.errors import BusdError, ConfigError
 from busd.ops.config import Settings, load_settings
 from busd.ops.doctor_units import SPARE_FILES, examine_units, has_failed, held_sockets
+from busd.ops.doubts import check_listening, find_doubts
 from busd.ops.finding import Finding, run_quietly
 from busd.ops.install import Layout
+from busd.ops.tokens import TOKEN_FILES, check_private
 from busd.wire.bus_address import DEFAULT_PORT, BusAddress, parse_bus_address
 from busd.wire.places import default_listen, find_bus, state_directory
 
@@ -38,6 +40,8 @@ def examine(layout: Layout, config: Path | None, address: str | None) -> Iterato
         yield from check_config(layout, path)
         settings = load_settings(str(path) if path.exists() else None, {})
         places = _places(layout, settings)
+        yield from check_listening(settings)
+        yield from find_doubts(settings)
     except ConfigError as problem:
         yield Finding("configuration", "problem", str(problem), f"edit {path}")
     except OSError as problem:
@@ -60,7 +64,8 @@ def _places(layout: Layout, settings: Settings) -> list[BusAddress]:
     held = held_sockets(layout)
     if settings.listen != default_listen():
         opened = [parse_bus_address(text) for text in settings.listen]
-        return [*held, *(address for address in opened if address not in held)]
+        known = [address for address in opened if address.scheme == "unix" or address.port]
+        return [*held, *(address for address in known if address not in held)]
     tcp = BusAddress("tcp", host="127.0.0.1", port=DEFAULT_PORT)
     return held or [BusAddress("unix", str(layout.socket)), tcp]
 
@@ -96,6 +101,8 @@ def check_state(layout: Layout, folder: Path) -> Iterator[Finding]:
         return
     else:
         yield from _check_owner(layout, folder, facts)
+        if layout.flavour == "user":
+            yield from _check_token_files(folder)
     yield from _check_space(folder)
 
 
@@ -113,6 +120,16 @@ def _check_owner(layout: Layout, folder: Path, facts: os.stat_result) -> Iterato
         yield Finding("state directory", "warning", words, f"chmod 0700 {folder}")
     else:
         yield Finding("state directory", "ok", f"{folder} is private")
+
+
+def _check_token_files(folder: Path) -> Iterator[Finding]:
+    for path in (folder / name for name in TOKEN_FILES):
+        try:
+            check_private(path)
+        except OSError:
+            continue  # none there, or the folder itself is what is wrong
+        except ConfigError as problem:
+            yield Finding("tokens", "problem", str(problem), f"chmod 0600 {path}, or rm {path}")
 
 
 def _check_space(folder: Path) -> Iterator[Finding]:

@@ -1,10 +1,9 @@
-"""Metrics and health: made from plain counts when asked for, so messages pay nothing for them."""
+"""Metrics: made from plain counts when asked for, so messages pay nothing for them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -16,9 +15,6 @@ from prometheus_client.registry import Collector
 from busd import __version__
 from busd.bus.tally import SECONDS
 from busd.ops.running import RunningBus
-from busd.wire.doorman import Page
-
-_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class BusCollector(Collector):
@@ -133,25 +129,3 @@ class BusCollector(Collector):
         )
         latency.add_metric([], buckets, sum_value=tally.latency_sum)
         return latency
-
-
-class Pages:
-    """The pages of the bus: answered by the router loop itself, or not at all."""
-
-    def __init__(self, daemon: RunningBus) -> None:
-        self._daemon = daemon
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(BusCollector(daemon))
-        self.by_path = {
-            "/metrics": self.metrics,
-            "/livez": lambda: Page(200, "ok\n"),
-            "/readyz": self.readiness,
-        }
-
-    def metrics(self) -> Page:
-        return Page(200, generate_latest(self._registry).decode(), _CONTENT_TYPE)
-
-    def readiness(self) -> Page:
-        if self._daemon.bus.is_stopping:
-            return Page(503, "stopping\n")
-        return Page(200, "ok\n")

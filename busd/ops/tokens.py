@@ -14,6 +14,7 @@ from busd.errors import ConfigError, InvalidParams
 
 OWNER = OWNER_TOKEN
 _FILE, _OWN_FILE = "tokens.json", "token"
+TOKEN_FILES = (_OWN_FILE, _FILE)
 
 
 class TokenStore:
@@ -60,12 +61,15 @@ class TokenStore:
             token = ""
         if len(token) < 32:
             raise ConfigError(f"{self._own_path} holds no token; remove it to get a new one")
+        check_private(self._own_path)
         made_at = datetime.fromtimestamp(self._own_path.stat().st_mtime, UTC)
         return _record(OWNER, token, made_at)
 
     def _read(self) -> list[TokenRecord]:
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=list[TokenRecord])
+            records = msgspec.json.decode(self._path.read_bytes(), type=list[TokenRecord])
+            check_private(self._path)
+            return records
         except FileNotFoundError:
             return []
         except OSError as problem:
@@ -75,6 +79,19 @@ class TokenStore:
 
     def _write(self, records: list[TokenRecord]) -> None:
         _write_private(self._path, msgspec.json.format(msgspec.json.encode(records)))
+
+
+def check_private(path: Path) -> None:
+    """Raise ConfigError if others may know, or even choose, what is in a file of tokens."""
+    facts = path.stat()
+    if facts.st_uid not in (0, os.geteuid()):
+        raise ConfigError(f"{path} belongs to uid {facts.st_uid}; remove it to get a new one")
+    if facts.st_mode & 0o077:
+        mode = f"{facts.st_mode & 0o777:04o}"
+        raise ConfigError(
+            f"{path} is not for its owner alone (mode {mode}): chmod 0600 it, or remove it if"
+            " others may have been there"
+        )
 
 
 def _record(name: str, token: str, made_at: datetime) -> TokenRecord:

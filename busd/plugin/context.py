@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw
 from ulid import ULID
 
 from busd.bus.address import check_address
-from busd.bus.message import NOTHING, Message, Receipt
+from busd.bus.message import NOTHING, Message, Receipt, check_message_id
 from busd.client.incoming import encode_payload
 from busd.errors import ConfigError, NotSubscribed, Refuse, RequestError
 from busd.rpc.envelope import RequestId
@@ -152,6 +152,7 @@ class Context:
         payload = payload_of(value, sender, sent.message_id)
         try:
             check_address(sender)
+            check_message_id(sent.message_id)
             message = Message(sender=sender, to=to, message_id=sent.message_id, payload=payload)
             running.host.bus.deliver(message, sent, request_id)
         except RequestError as fault:

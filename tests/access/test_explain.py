@@ -46,8 +46,15 @@ def test_an_allowed_message_is_allowed_by_a_rule(terminal: Terminal) -> None:
 
 def test_a_token_that_is_not_known_is_not_let_in(terminal: Terminal) -> None:
     said = terminal.busd("explain", "--from", "a", "--to", "b", "--token", "unknown")
-    assert said.code == 77
-    assert said.out.startswith("refused by authentication: ")
+    assert (said.code, said.out) == (77, "refused by authentication: there is no token 'unknown'\n")
+
+
+def test_a_user_without_a_grant_is_told_so(terminal: Terminal) -> None:
+    said = terminal.busd("explain", "--from", "a", "--to", "b", "--uid", "4711")
+    assert (said.code, said.out) == (
+        77,
+        "refused by authentication: there is no grant for uid 4711\n",
+    )
 
 
 def test_who_is_no_admin_may_ask_only_about_itself(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import stat
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +15,7 @@ from busd.errors import ConfigError, InvalidParams
 from busd.ops.tokens import TokenStore
 from tests.access.conftest import Guarded
 from tests.access.guarded import as_owner, error_of, join_with, new_token, open_guarded
-from tests.daemons import run_busd, serve_args
+from tests.daemons import Loop, open_daemon, run_busd, serve_args
 from tests.ops.terminal import Terminal
 from tests.wire_peers import Transport, connect
 
@@ -184,3 +186,46 @@ def test_before_initialize_nobody_is_an_admin(guarded: Guarded, opened: ExitStac
     peer = connect(guarded.daemon, "unix")
     opened.callback(peer.close)
     assert error_of(peer, "bus.newToken", {"name": "x"}) == (-32001, "initialize.first")
+
+
+def test_the_log_says_who_made_and_who_revoked_a_token_but_not_the_token(loop: Loop) -> None:
+    with open_daemon(loop, {"policy": "strict"}, log_level="info") as daemon:
+        token = new_token(daemon, "bridge")
+        as_owner(daemon, "bus.revokeToken", {"name": "bridge"})
+        lines = [json.loads(line) for line in daemon.log().splitlines()]
+        assert token not in daemon.log()
+    said = [line for line in lines if line["event"].startswith("token.")]
+    assert [(line["event"], line["name"]) for line in said] == [
+        ("token.made", "bridge"),
+        ("token.revoked", "bridge"),
+    ]
+    assert all(line["identity"].startswith(f"uid {os.geteuid()}") for line in said)
+
+
+@pytest.mark.parametrize("name", ["token", "tokens.json"])
+def test_a_file_of_tokens_that_others_may_read_or_write_is_not_used(
+    tmp_path: Path, name: str
+) -> None:
+    store = TokenStore(tmp_path)
+    store.load()
+    store.new("bridge")
+    file = tmp_path / name
+    for mode in (0o640, 0o604, 0o602):
+        file.chmod(mode)
+        with pytest.raises(ConfigError) as refused:
+            store.load()
+        assert str(refused.value) == (
+            f"{file} is not for its owner alone (mode {mode:04o}): chmod 0600 it, or remove it if"
+            " others may have been there"
+        )
+    file.chmod(0o600)
+    assert [record.name for record in store.load()] == ["owner", "bridge"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_file_of_tokens_of_somebody_else_is_not_used(tmp_path: Path) -> None:
+    store = TokenStore(tmp_path)
+    store.load()
+    os.chown(tmp_path / "token", 65_534, 65_534)
+    with pytest.raises(ConfigError, match="belongs to uid 65534; remove it to get a new one"):
+        store.load()

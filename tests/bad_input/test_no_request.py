@@ -121,6 +121,25 @@ def test_a_member_of_the_wrong_type_is_refused(alice: Peer, member: str, value: 
     alice.expect_nothing()
 
 
+def test_a_message_id_has_256_characters_at_most(alice: Peer, witness: Peer, suffix: str) -> None:
+    params: Json = {"to": f"agent:witness{suffix}", "payload": {}}
+    refused = alice.request("sendMessage", params | {"messageId": "ü" * 257})
+    expected = "sendMessage: Expected `str` of length <= 256 - at `$.messageId`"
+    assert alice.next_json() == error(-32602, expected, refused, rule="params")
+    alice.request("sendMessage", params | {"messageId": "ü" * 256})
+    assert witness.next_message()["params"]["messageId"] == "ü" * 256
+
+
+def test_an_empty_message_id_is_as_good_as_none(alice: Peer, witness: Peer, suffix: str) -> None:
+    params: Json = {"to": f"agent:witness{suffix}", "payload": {}, "messageId": ""}
+    request_id = alice.request("sendMessage", params)
+    message = witness.next_message()
+    made = message["params"]["messageId"]
+    assert made.startswith("msg_")
+    witness.answer(message, {"success": True})
+    assert alice.answer_to(request_id)["result"]["messageId"] == made
+
+
 @pytest.mark.parametrize("payload", ["text", 7, None, [{}], True])
 def test_a_payload_that_is_no_object_is_refused(alice: Peer, payload: Json) -> None:
     request_id = alice.request("sendMessage", {"to": "tg:1", "payload": payload})

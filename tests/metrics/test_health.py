@@ -12,7 +12,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from websockets.datastructures import Headers
+from websockets.http11 import Request
 
+from busd.ops.config import Settings
+from busd.ops.pages import PagesDoorman
+from busd.wire.doorman import Page
 from tests.daemons import PATIENCE_SECONDS, Daemon, Loop, open_daemon, serve_args
 from tests.http_pages import fetch, fetch_over
 from tests.wire_peers import join_by, open_tcp, open_unix, until_nobody_listens
@@ -56,6 +61,40 @@ def test_a_page_of_another_site_may_not_look(daemon: Daemon, path: str) -> None:
     page = fetch(daemon, path, "Origin: https://evil.example")
     assert page.status == 403
     assert page.text == "Origin 'https://evil.example' may not use this bus; see allowed_origins.\n"
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics"])
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:7892", "localhost.evil.example", "127.0.0.1.evil", "", "["],
+)
+def test_a_site_whose_name_leads_to_the_bus_may_not_look(
+    daemon: Daemon, path: str, host: str
+) -> None:
+    page = fetch(daemon, path, hosts=[host])
+    assert page.status == 403
+    assert page.text == f"Host {host!r} is no name of this bus; see allowed_hosts.\n"
+    assert fetch(daemon, path, hosts=["localhost", host]).status == 403
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:7892", "127.0.0.1", "127.0.0.1:9", "[::1]:7892", "192.0.2.7"]
+)
+def test_a_plain_address_and_localhost_are_names_of_the_bus(daemon: Daemon, host: str) -> None:
+    assert fetch(daemon, "/metrics", hosts=[host]).status == 200
+
+
+def test_who_names_no_host_is_no_browser(daemon: Daemon) -> None:
+    assert fetch(daemon, "/livez", hosts=[]).status == 200
+
+
+def test_where_the_bus_listens_is_a_name_of_it() -> None:
+    settings = Settings(listen=["unix:/tmp/bus.sock", "tls://Bus.example:7892"])
+    doorman = PagesDoorman(settings, {"/livez": lambda: Page(200, "ok\n")})
+    for host, status in (("bus.example:7892", 200), ("other.example:7892", 403)):
+        page = doorman.look_at(Request("/livez", Headers(Host=host)))
+        assert page is not None
+        assert page.status == status
 
 
 def test_there_is_no_other_page(daemon: Daemon) -> None:

@@ -35,6 +35,16 @@ def test_an_agent_is_spawned_once_for_a_chat(terminal: Terminal, suffix: str) ->
     assert spawn(terminal, f"b{suffix}") != first
 
 
+def test_who_sends_as_somebody_speaks_to_the_agent_of_that_chat(
+    terminal: Terminal, suffix: str
+) -> None:
+    address = f"tg:7{suffix}"
+    agent = terminal.busd("agents", "spawn", f"7{suffix}", "--channel", "telegram").out.strip()
+    assert terminal.busd("send", "system:route", "hi", "--from", address, "--wait").code == 0
+    known = json.loads(terminal.busd("agents", "ls", "--json").out)["agents"]
+    assert [each["clientId"] for each in known if each["talkto"] == address] == [agent]
+
+
 def test_spawn_says_it_as_json(terminal: Terminal, suffix: str) -> None:
     said = terminal.busd("agents", "spawn", f"a{suffix}", "--channel", "telegram", "--json")
     assert (said.code, said.err) == (0, "")

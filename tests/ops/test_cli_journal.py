@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import sqlite3
+import time
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 
 from busd import Incoming, Refuse, SyncClient
 from tests.conftest import DaemonWith
-from tests.daemons import Daemon
+from tests.daemons import PATIENCE_SECONDS, Daemon
 from tests.ops.conftest import Join
 from tests.ops.terminal import Terminal
 
@@ -263,3 +265,25 @@ def test_plain_sql_works_and_is_the_readmes(
         ("send_finish", ann.client_id),
     ]
     assert "SCAN delivery" not in plan  # it reads the hour it asks for, not the whole log
+
+
+def test_who_reads_is_told_that_the_log_cannot_be_written(
+    terminal: Terminal, daemon: Daemon, suffix: str
+) -> None:
+    daemon.is_blamed = True  # it says that it cannot write
+    pid, limit = daemon.process.pid, resource.RLIMIT_FSIZE
+    before = resource.prlimit(pid, limit, (0, resource.RLIM_INFINITY))
+    lost = terminal.busd("send", f"nobody{suffix}", "hello").out.strip()
+    words = "the latest messages are not in the activity log yet; the log of the bus says why"
+    behind = f"warning: {words}\n"
+    assert terminal.busd("log", "--to", f"nobody{suffix}") == (0, "", behind)
+    unknown = f"busd: the activity log knows no message {lost}\n"
+    assert terminal.busd("trace", lost) == (1, "", behind + unknown)
+    assert json.loads(terminal.busd("trace", lost, "--json").out)["isBehind"]
+    resource.prlimit(pid, limit, before)
+    # The writer tries again by itself; until it has, asking again says so.
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while (said := terminal.busd("log", "--to", f"nobody{suffix}")).err == behind:
+        assert time.monotonic() < deadline
+    assert (said.code, said.err) == (0, "")
+    assert lost in said.out

@@ -77,6 +77,8 @@ def test_type_and_from_are_what_was_said(terminal: Terminal, join: Join) -> None
     args = ("--type", "note", "--from", "tg:7", "--wait")
     assert terminal.busd("send", bob.client_id, "hello", *args).code == 0
     assert (seen[0].type, seen[0].sender, seen[0].payload["from"]) == ("note", "tg:7", "tg:7")
+    # No channel: it would make another chat of it than what tg:7 itself says.
+    assert seen[0].payload["content"] == {"text": "hello", "senderId": "tg:7"}
 
 
 @pytest.mark.parametrize(

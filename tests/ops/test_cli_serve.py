@@ -78,6 +78,33 @@ def test_json_says_where_it_listens_in_one_line(tmp_path: Path, lonely: Terminal
         assert lonely.busd("status", "-a", tcp).code == 0
 
 
+@pytest.mark.parametrize("how", [[], ["--json"]])
+def test_a_bus_whose_words_nobody_reads_runs_all_the_same(
+    tmp_path: Path, lonely: Terminal, how: list[str]
+) -> None:
+    address = f"unix:{tmp_path / 'bus.sock'}"
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.Popen(
+            [*BUSD, "serve", "-l", address, *how],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=lonely.environment,
+            text=True,
+        )
+    try:
+        assert process.stderr is not None
+        events = map(json.loads, iter(process.stderr.readline, ""))
+        unheard = next(event for event in events if event["event"] == "daemon.unheard")
+        assert unheard["reason"] == "No space left on device"
+        assert lonely.busd("status", "-a", address).code == 0
+        process.terminate()
+        _, said = process.communicate(timeout=PATIENCE_SECONDS)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    assert "Traceback" not in said
+
+
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio", "trio"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_it_cleanly(

@@ -91,6 +91,10 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
         ('listen = "unix:/x"', "listen: expected `array`, got `str`"),
         ("listen = [1]", "listen[0]: expected `str`, got `int`"),
         ("listen = []", "listen must name at least one address"),
+        (
+            'allowed_hosts = ["bus.example:7892"]',
+            "allowed_hosts: 'bus.example:7892' must be a name, without scheme and port",
+        ),
         ('listen = ["here"]', "'here' is not an address of a bus; use unix:/path"),
         ("drain_seconds = nan", "drain_seconds must be more than 0, not nan"),
         ("drain_seconds = inf", "drain_seconds must be a number, not inf"),

@@ -139,6 +139,10 @@ def test_a_mistake_in_the_environment_is_said_to_be_there(
         ("wire.max_frame_bytes = 0", "wire.max_frame_bytes must be more than 0, not 0"),
         ('wire.max_frame_bytes = "1"', "wire.max_frame_bytes: expected `int`, got `str`"),
         ("[[grant]]", "grant 1 is for nobody: name a uid, unit, token or certificate"),
+        (
+            '[[grant]]\nuid = 1\nsend_to = ["agent *"]',
+            "grant 1: send_to: malformed pattern: 'agent *' has spaces or unprintable characters",
+        ),
         ("listen = []", "listen must name at least one address"),
         ("policy = ", "Invalid value (at end of document)"),
     ],
@@ -212,7 +216,7 @@ def test_config_check_names_the_files_it_read(tmp_path: Path, lonely: Terminal) 
     files = [folder.write("busd.toml", ""), folder.write("conf.d/a.toml", "")]
     assert lonely.busd("config", "check") == (0, f"ok: {' '.join(files)}\n", "")
     said = lonely.busd("config", "check", "--json")
-    assert json.loads(said.out) == {"ok": True, "files": files}
+    assert json.loads(said.out) == {"ok": True, "files": files, "warnings": []}
 
 
 @pytest.mark.parametrize("verb", ["check", "show"])

@@ -201,3 +201,24 @@ def test_a_unit_whose_program_is_gone_is_a_problem() -> None:
             "LimitNOFILE=20100 in a drop-in",
         ),
     ]
+
+
+def test_a_port_that_the_bus_chooses_is_not_looked_for(layout: Layout, tmp_path: Path) -> None:
+    config = tmp_path / "busd.toml"
+    config.write_text(f'listen = ["unix:{tmp_path}/bus.sock", "tcp://127.0.0.1:0"]\n')
+    findings = checks.examine(layout, config, None)
+    said = [each.says for each in findings if each.item == "socket"]
+    assert said == [f"nobody answers at unix:{tmp_path}/bus.sock: No such file or directory"]
+
+
+def test_a_token_that_others_may_read_is_a_problem(layout: Layout) -> None:
+    layout.state.mkdir(mode=0o700, parents=True)
+    token = layout.state / "token"
+    token.write_text("secret")
+    token.chmod(0o644)
+    [(level, says, fix)] = found(checks.check_state(layout, layout.state))
+    assert level == "problem"
+    assert says.startswith(f"{token} is not for its owner alone (mode 0644): ")
+    assert fix == f"chmod 0600 {token}, or rm {token}"
+    token.chmod(0o600)
+    assert not found(checks.check_state(layout, layout.state))

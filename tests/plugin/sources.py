@@ -177,12 +177,14 @@ async def send(ask: Ask, ctx: Context) -> dict:
     again = await first
     lost = await ctx.send("nobody:here", {})
     bad = await ctx.send("bad address", {})
+    long = await ctx.send("tg:friend", {}, message_id="m" * 257)
     return {
         "acks": [each.client_id for each in receipt.acks],
         "answer": receipt.acks[0].read(),
         "again": again is receipt,
         "lost": lost.undelivered,
         "bad": [bad.accepted, bad.undelivered],
+        "long": [long.accepted, long.undelivered],
     }
 
 

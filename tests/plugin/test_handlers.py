@@ -115,6 +115,7 @@ def test_a_plugin_can_send_post_and_read_the_acks(
                 False,
                 "malformed address: 'bad address' has spaces or unprintable characters",
             ],
+            "long": [False, "a message id has at most 256 characters"],
         }
 
 

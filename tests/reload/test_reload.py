@@ -124,6 +124,24 @@ def test_origins_change(reloading: Reloading) -> None:
     assert fetch(reloading.daemon, "/livez", site).status == 403
 
 
+def test_what_is_hardly_meant_is_named(reloading: Reloading) -> None:
+    warned, said = reloading.reload(OPEN + "agents.stop_seconds = 20\n")
+    assert warned["event"] == "settings.doubtful"
+    assert warned["reason"].startswith("agents.stop_seconds is 20 and plugins.stop_seconds only 10")
+    assert said["changed"] == ["agents.stop_seconds"]
+
+
+def test_names_of_this_host_change(reloading: Reloading) -> None:
+    def status() -> int:
+        return fetch(reloading.daemon, "/metrics", hosts=["Bus.example:7892"]).status
+
+    assert status() == 403
+    reloading.reload(OPEN + 'allowed_hosts = ["bus.Example"]\n')
+    assert status() == 200
+    reloading.reload(OPEN)
+    assert status() == 403
+
+
 def test_the_activity_log_can_be_told_to_keep_less(reloading: Reloading, opened: ExitStack) -> None:
     alice = join_by(reloading.daemon, "unix", "alice", opened)
     payloads = []
