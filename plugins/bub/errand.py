@@ -53,8 +53,10 @@ class Errand:
             raise Refuse(self._refusal.reason, retry_seconds=self._refusal.retry_seconds)
         assert self._sent is not None
         ack = _ack_of(await self._sent)
-        if ack.success or ack.message != _LOST or self.tries >= _MAX_TRIES:
+        if ack.success or ack.message != _LOST:
             return ack
+        if self.tries >= _MAX_TRIES:
+            return Ack(False, _LOST)  # and no word of yet another try
         self._sent, self._is_decided = None, anyio.Event()
         return None
 
