@@ -15,7 +15,7 @@ from busd.bus.access import Rights
 from busd.bus.authenticator import Authenticator
 from busd.bus.bucket import Bucket
 from busd.bus.delivery import Delivery, DeliveryLimits, FanOut, HeldBytes
-from busd.bus.guard import TypeChecks
+from busd.bus.guard import NameChecks, TypeChecks
 from busd.bus.journal import Journal, Row
 from busd.bus.local import LocalPeer
 from busd.bus.message import NOTHING, Ack, Message, Receipt
@@ -62,6 +62,7 @@ class Bus:
         self.peers: dict[Member, None] = {}  # in the order they joined
         self.watchers: list[Watcher] = []
         self.type_checks = TypeChecks()
+        self.name_checks = NameChecks()
         self._present: dict[str, list[RemotePeer]] = {}  # by name
         self.is_stopping = False
         self.is_verbose = False  # asked here and not of the log: 0.02 µs instead of 0.1

@@ -251,6 +251,8 @@ class PluginHost:
         if running.plugin.checks_by:
             self.bus.type_checks.by_plugin[running.name] = running.check
             self.bus.take_type_checks()
+        if running.plugin.names_checked_by:
+            self.bus.name_checks.by_plugin[running.name] = running.check_name
         log.info("plugin.started", plugin=running.name, version=running.plugin.version)
 
     async def _wait_started(self, running: RunningPlugin) -> None:
@@ -283,6 +285,7 @@ class PluginHost:
         """Take out what it has given the bus: its methods and its rules."""
         for method in running.plugin.methods:
             self.bus.methods.forget(method)
+        self.bus.name_checks.by_plugin.pop(running.name, None)
         if self.bus.type_checks.by_plugin.pop(running.name, None):
             self.bus.take_type_checks()
 

@@ -13,6 +13,7 @@ import msgspec
 import structlog
 from msgspec import Raw
 
+from busd.bus.access import Identity
 from busd.bus.bucket import Bucket
 from busd.bus.message import Ack, Message
 from busd.bus.peer import RemotePeer
@@ -321,6 +322,18 @@ class RunningPlugin:
             except BaseException as problem:  # a plain function cannot be cancelled
                 self.blame("checks", problem)
                 return f"plugin {self.name} failed"
+            if reason is not None:
+                return str(reason)
+        return None
+
+    def check_name(self, name: str, identity: Identity) -> str | None:
+        """Give the reason why a newcomer may not take a name, if there is one."""
+        for function in self.plugin.names_checked_by:
+            try:
+                reason = function(name, identity)
+            except BaseException as problem:  # a plain function cannot be cancelled
+                self.blame("checks_names", problem)
+                continue  # else one plugin's fault would keep everybody off the bus
             if reason is not None:
                 return str(reason)
         return None

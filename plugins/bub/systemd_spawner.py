@@ -141,7 +141,8 @@ class SystemdSpawner:
         worker = SystemdWorker(launch.client_id, unit, files, logs, self._stop, self._journal)
         worker.stop_seconds = launch.stop_seconds
         worker.pid = int(shown.get("MainPID") or 0)
-        worker.limits = limits_in_force(shown.get("ControlGroup", ""), launch, worker.pid)
+        worker.control_group = shown.get("ControlGroup", "")
+        worker.limits = limits_in_force(worker.control_group, launch, worker.pid)
         self._workers[launch.client_id] = worker
         return worker
 
@@ -195,7 +196,8 @@ class SystemdSpawner:
         worker = SystemdWorker(client_id, unit, files, logs, self._stop, journal)
         worker.pid = int(shown.get("MainPID") or 0)
         worker.is_down = worker.pid is None
-        worker.limits = limits_in_force(shown.get("ControlGroup", ""))
+        worker.control_group = shown.get("ControlGroup", "")
+        worker.limits = limits_in_force(worker.control_group)
         worker.stop_seconds = self._agents.stop_seconds
         self._workers[client_id] = worker
         return worker
