@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from busd.agent.command import worker_command
     from busd.agent.settings import AgentsSettings, WorkerSettings
     from busd.agent.turn import Turn, TurnFailed
+    from busd.bus.access import Identity
     from busd.bus.message import Ack, Receipt
     from busd.client.client import Client
     from busd.client.incoming import Incoming
@@ -58,6 +59,7 @@ _HOME = {
     "ConnectionLost": "busd.errors",
     "Context": "busd.plugin.context",
     "GeneralResponse": "busd.vocabulary.bub",
+    "Identity": "busd.bus.access",
     "Incoming": "busd.client.incoming",
     "NoAnswer": "busd.errors",
     "Plugin": "busd.plugin.plugin",
@@ -93,6 +95,7 @@ __all__ = [
     "ConnectionLost",
     "Context",
     "GeneralResponse",
+    "Identity",
     "Incoming",
     "NoAnswer",
     "Plugin",

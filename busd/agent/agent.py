@@ -170,8 +170,10 @@ class Agent:
     async def _run_turn(self, turn: Turn) -> None:
         try:
             with turn.scope:
-                if not turn.is_over:  # cancelled while it waited
+                if not (turn.is_over or turn.failure):  # ended while it waited
                     await self._answer(turn)
+            if turn.failure is not None and not turn.is_ending:
+                await self._fail(turn, turn.failure.code, turn.failure.message)
             turn.is_over = True
         finally:
             if turn.is_over or turn.has_answered:
@@ -179,6 +181,7 @@ class Agent:
                 self._settle(turn)
             else:  # the agent ends; its next run takes it up again
                 self.ledger.release(turn.message_ids)
+            turn.ended.set()
 
     def _settle(self, turn: Turn) -> None:
         """Note that a turn is done when nothing of it is on the way any more."""

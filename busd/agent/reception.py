@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from busd.agent.ledger import Asked
-from busd.agent.turn import Turn
+from busd.agent.turn import Turn, TurnFailed
 from busd.errors import Refuse
 from busd.vocabulary.bub import AgentEvent, Configure, GeneralResponse, TgReply
 from busd.vocabulary.payload import author_of, read_message, write_message
@@ -28,9 +28,13 @@ _IGNORED = ("route_assigned", "spawn_result", "general_response")
 
 
 class TurnCancel(msgspec.Struct):
-    """The data of a `turn.cancel`; without a turn it means the one that runs."""
+    """The data of a `turn.cancel`; without a turn it means the one that runs.
+
+    With a reason, which `agent:system` may give, it means all of them, and their users are told.
+    """
 
     turn: str | None = None
+    reason: str = ""
 
 
 def add_handlers(agent: Agent) -> None:
@@ -83,21 +87,34 @@ class Reception:
         self._agent.session.change(read_message(incoming.raw, Configure))
         return self._ok(incoming)
 
-    def take_event(self, incoming: Incoming) -> Raw:
+    async def take_event(self, incoming: Incoming) -> Raw:
         """Cancel a turn if that is what is said; other events are only heard."""
         event = read_message(incoming.raw, AgentEvent)
         if event.event != "turn.cancel":
             return self._ok(incoming)
         try:
-            wanted = msgspec.json.decode(event.data, type=TurnCancel).turn
+            wanted = msgspec.json.decode(event.data, type=TurnCancel)
         except (msgspec.MsgspecError, RecursionError):
             raise Refuse("turn.cancel: content.data.turn is the messageId of a turn") from None
-        for turn in self._named(wanted):
-            if not turn.may_be_cancelled_by(author_of(incoming.sender, incoming.raw)):
+        author = author_of(incoming.sender, incoming.raw)
+        if wanted.reason and author == "agent:system":
+            return self._ok(incoming, await self._stop_all(wanted.reason))
+        for turn in self._named(wanted.turn):
+            if not turn.may_be_cancelled_by(author):
                 raise Refuse("turn.cancel: the turn is somebody else's")
             turn.cancel()
             return self._ok(incoming, "cancelled")
         return self._ok(incoming, "no such turn, or it is over")
+
+    async def _stop_all(self, reason: str) -> str:
+        """End all turns, and come back when their users have been told."""
+        turns = self._agent.turns.all()
+        for turn in turns:
+            self._agent.ledger.finish(turn.message_ids)  # a later run must not begin with it
+            turn.stop(TurnFailed(reason, code="stopped"))
+        for turn in turns:
+            await turn.ended.wait()
+        return f"{len(turns)} cancelled"
 
     def _named(self, wanted: str | None) -> list[Turn]:
         """Give the turn that is meant, if there is one."""

@@ -50,6 +50,8 @@ class Turn:
         self.reply_to: str = decode_payload(asked.payload).message_id or asked.message_id
         self.is_over = False
         self.has_answered = False  # its handler is done, and its reply on the way
+        self.failure: TurnFailed | None = None  # why it was ended from outside
+        self.ended = anyio.Event()
         self.scope = anyio.CancelScope()
         self.deliveries: set[anyio.CancelScope] = set()  # of replies that are on the way
         self._replies = 0
@@ -187,6 +189,11 @@ class Turn:
         self.is_over = True
         for scope in (self.scope, *self.deliveries):
             scope.cancel()
+
+    def stop(self, failure: TurnFailed) -> None:
+        """End its work; its user is told why."""
+        self.failure = failure
+        self.scope.cancel()
 
     def absorb(self, earlier: Turn) -> None:
         """Take over the words of a message that came before."""

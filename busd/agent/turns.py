@@ -72,4 +72,4 @@ def _may_merge(earlier: Turn, turn: Turn) -> bool:
     """Say whether a message may join the one before it: of the same sender, and not too much."""
     size = len(earlier.message.text) + len(turn.message.text)
     has_room = len(earlier.message_ids) < MAX_WAITING and size <= _MAX_MERGED_CHARACTERS
-    return has_room and earlier.is_of_sender(turn.sender)
+    return has_room and earlier.is_of_sender(turn.sender) and not earlier.failure

@@ -15,10 +15,11 @@ from busd.bus.access import Rights
 from busd.bus.authenticator import Authenticator
 from busd.bus.bucket import Bucket
 from busd.bus.delivery import Delivery, DeliveryLimits, FanOut, HeldBytes
-from busd.bus.guard import TypeChecks
+from busd.bus.guard import NameChecks, TypeChecks
 from busd.bus.journal import Journal, Row
+from busd.bus.local import LocalPeer
 from busd.bus.message import NOTHING, Ack, Message, Receipt
-from busd.bus.peer import Member, Peer, RemotePeer
+from busd.bus.peer import BUSY_RETRY_SECONDS, Member, Peer, RemotePeer
 from busd.bus.routes import Routes
 from busd.bus.tally import SAMPLE_MASK, Tally
 from busd.errors import Busy, InvalidParams, NotInitialized
@@ -61,6 +62,7 @@ class Bus:
         self.peers: dict[Member, None] = {}  # in the order they joined
         self.watchers: list[Watcher] = []
         self.type_checks = TypeChecks()
+        self.name_checks = NameChecks()
         self._present: dict[str, list[RemotePeer]] = {}  # by name
         self.is_stopping = False
         self.is_verbose = False  # asked here and not of the log: 0.02 µs instead of 0.1
@@ -219,11 +221,15 @@ class Bus:
             self.routes.remove(pattern, peer)
         peer.subscriptions.clear()
         calls, peer.calls = peer.calls, {}
-        for delivery in calls.values():
-            delivery.settle_failed(peer, "peer left before it answered")
         log.info("peer.left", peer=peer.name, connection=peer.connection_id, reason=reason)
         if isinstance(peer, RemotePeer):
             self._forget(peer)
+        # After the watchers: one may stand in for the peer by now, and gets what is sent again.
+        has_stand_in = bool(calls) and self._has_stand_in(peer.name)
+        for delivery in calls.values():
+            is_covered = has_stand_in and delivery.message.to == peer.name
+            retry_seconds = BUSY_RETRY_SECONDS if is_covered else None
+            delivery.settle_failed(peer, "peer left before it answered", retry_seconds)
 
     def _forget(self, peer: RemotePeer) -> None:
         same = self._present[peer.name]
@@ -233,6 +239,11 @@ class Bus:
         del self._present[peer.name]
         for watcher in list(self.watchers):
             watcher.on_peer_left(peer.name)
+
+    def _has_stand_in(self, name: str) -> bool:
+        """True if a plugin is subscribed to the very name of a peer."""
+        peers = self.routes.match(name)
+        return any(isinstance(each, LocalPeer) and name in each.subscriptions for each in peers)
 
     def present(self, name: str) -> list[RemotePeer]:
         """Give the remote peers of that name."""

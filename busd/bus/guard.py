@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
-from busd.bus.access import Decision, Rights
+from busd.bus.access import Decision, Identity, Rights
 from busd.bus.bucket import Bucket
 from busd.bus.message import Message
 from busd.errors import AccessRefused, RateLimited
@@ -34,6 +34,20 @@ class TypeChecks:
             if (reason := check(sender, type_name)) is not None:
                 return Decision(False, f"type.{plugin}", reason)
         return Decision(True, "type", f"nobody minds {type_name or 'no type'} from {sender}")
+
+
+class NameChecks:
+    """Who may take which name, besides what is granted: asked of plugins, whatever the policy."""
+
+    def __init__(self) -> None:
+        self.by_plugin: dict[str, Callable[[str, Identity], str | None]] = {}
+
+    def decide(self, name: str, identity: Identity) -> Decision:
+        """Say whether a newcomer may take a name; each plugin may give a reason why not."""
+        for plugin, check in self.by_plugin.items():
+            if (reason := check(name, identity)) is not None:
+                return Decision(False, f"name.{plugin}", reason)
+        return Decision(True, "name", f"nobody minds {name}")
 
 
 class Guard:

@@ -23,7 +23,7 @@ Take = Callable[[int, Message], bool]
 class LocalPeer:
     """A peer in this process: same routes, same acks, same sweeper as any other."""
 
-    __slots__ = ("_take", "bus", "calls", "connection_id", "info", "name", "subscriptions")
+    __slots__ = ("bus", "calls", "connection_id", "info", "name", "subscriptions", "take")
 
     def __init__(self, name: str, bus: Bus, take: Take, info: Raw | None = None) -> None:
         self.name = name
@@ -32,7 +32,7 @@ class LocalPeer:
         self.info = info
         self.calls: dict[int, Delivery] = {}
         self.subscriptions: set[str] = set()
-        self._take = take
+        self.take = take
 
     def hand_over(self, message: Message, frame: bytes, delivery: Delivery) -> None:
         """Take one message, unless whoever is behind this peer has too many."""
@@ -44,7 +44,7 @@ class LocalPeer:
             payload=message.payload.copy(),
         )
         self.calls[delivery.call_id] = delivery
-        if not self._take(delivery.call_id, own):
+        if not self.take(delivery.call_id, own):
             del self.calls[delivery.call_id]
             delivery.settle_failed(self, "peer is busy", BUSY_RETRY_SECONDS)
 

@@ -137,6 +137,10 @@ def initialize(
     if not decision.allowed:
         bus.log_refusal("peer.refused", params.client_id, decision.rule, identity=str(identity))
         raise AccessRefused(f"{identity} may not be {params.client_id}", rule=decision.rule)
+    decision = bus.name_checks.decide(params.client_id, identity)
+    if not decision.allowed:
+        bus.log_refusal("peer.refused", params.client_id, decision.rule, identity=str(identity))
+        raise AccessRefused(decision.reason, rule=decision.rule)
     peer.take_name(params.client_id, info, identity, rights)
     extensions = Extensions(
         max_frame_bytes=rights.max_frame_bytes(peer.connection.limits.max_frame_bytes),

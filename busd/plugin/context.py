@@ -166,18 +166,22 @@ class Context:
 
     def subscribe(self, address: str) -> None:
         """Get what is sent to an address or pattern, too; raises Refuse if that cannot be."""
-        bus, peer = self._running.host.bus, self._running.peer
-        if peer not in bus.peers:
-            raise Refuse(f"plugin {self._running.name} has stopped")
+        running = self._running
+        if not running.has_place:
+            raise Refuse(f"plugin {running.name} has stopped")
         try:
-            bus.subscribe(peer, address)
+            running.host.bus.subscribe(running.peer, address)
+            running.subscriptions.add(address)
         except RequestError as fault:
             raise Refuse(fault.message) from None
 
     def unsubscribe(self, address: str) -> None:
         """Get it no more; nothing happens if it was not subscribed to."""
+        running = self._running
+        running.subscriptions.discard(address)
         try:
-            self._running.host.bus.unsubscribe(self._running.peer, address)
+            if running.has_place:
+                running.host.bus.unsubscribe(running.peer, address)
         except NotSubscribed:
             pass
 

@@ -15,7 +15,15 @@ from busd.bus.bus import Bus
 from busd.bus.local import MAX_SHOWN
 from busd.bus.peer import RemotePeer
 from busd.errors import AccessRefused, Busy, InvalidParams, PluginError
-from busd.plugin.loader import BadPlugin, Candidate, LoadedPlugin, find_candidates, load
+from busd.plugin.loader import (
+    BadPlugin,
+    Candidate,
+    LoadedPlugin,
+    find_candidates,
+    load,
+    put_back,
+)
+from busd.plugin.place import Place
 from busd.plugin.plugin import PluginMethod
 from busd.plugin.running import RunningPlugin
 from busd.rpc.endpoint import Asker
@@ -129,8 +137,8 @@ class PluginHost:
                     await self._stop(name)
             fresh = [await self._load(candidate) for candidate in wanted.values()]
             begun = [await self._begin(loaded) for loaded in fresh if loaded is not None]
-            for running in begun:
-                await self._settle_in(running)
+            for running, before in begun:
+                await self._settle_in(running, before)
 
     async def _load(self, candidate: Candidate) -> LoadedPlugin | None:
         """Import a plugin that is new, has changed or has failed; None if there is none to start.
@@ -191,21 +199,50 @@ class PluginHost:
             "plugin.refused", plugin=name, origin=origin, reason=bad.reason, exc_info=bad.problem
         )
 
-    async def _begin(self, loaded: LoadedPlugin) -> RunningPlugin:
-        """Start a plugin, in the place of the one that came from the same file."""
+    async def _begin(self, loaded: LoadedPlugin) -> tuple[RunningPlugin, RunningPlugin | None]:
+        """Start a plugin; gives the one from the same file whose place it has taken, too."""
         for old in list(self.running.values()):
-            if old.loaded.candidate.origin == loaded.candidate.origin:
-                await self._end(old)
-        running = RunningPlugin(loaded, self)
+            if old.loaded.candidate.origin != loaded.candidate.origin:
+                continue
+            if old.is_running and old.name == loaded.plugin.name:
+                return await self._exchange(old, loaded), old
+            await self._end(old)
+        return self._launch(loaded), None
+
+    def _launch(self, loaded: LoadedPlugin, place: Place | None = None) -> RunningPlugin:
+        running = RunningPlugin(loaded, self, place)
         if self._tasks is not None:  # else the bus is stopping
             self.running[running.name] = running
             self._tasks.start_soon(running.live)
         return running
 
-    async def _settle_in(self, running: RunningPlugin) -> None:
+    async def _exchange(self, old: RunningPlugin, loaded: LoadedPlugin) -> RunningPlugin:
+        """Start a changed plugin in the place of the old one, or else the old one again.
+
+        One after the other, never both: they may want the same file or port. What is sent to them
+        meanwhile waits.
+        """
+        await old.make_room()
+        new = self._launch(loaded, old.place)
+        await self._wait_started(new)
+        if not new.is_running and self._tasks is not None:
+            await new.stop()
+            self._refuse(BadPlugin(loaded.candidate, new.last_fault))
+            put_back(old.loaded)
+            self.loaded[old.name] = old.loaded
+            new = self._launch(old.loaded, old.place)
+            await self._wait_started(new)
+        new.keeps_place = False
+        if not new.is_running:
+            old.place.leave("stopped")
+        return new
+
+    async def _settle_in(self, running: RunningPlugin, before: RunningPlugin | None) -> None:
+        await self._wait_started(running)
+        if before is not None:
+            self._take_away(before)
         if self.running.get(running.name) is not running:
             return
-        await running.wait_started()
         if not running.is_running:
             await running.stop()
             return
@@ -214,7 +251,13 @@ class PluginHost:
         if running.plugin.checks_by:
             self.bus.type_checks.by_plugin[running.name] = running.check
             self.bus.take_type_checks()
+        if running.plugin.names_checked_by:
+            self.bus.name_checks.by_plugin[running.name] = running.check_name
         log.info("plugin.started", plugin=running.name, version=running.plugin.version)
+
+    async def _wait_started(self, running: RunningPlugin) -> None:
+        if self.running.get(running.name) is running:
+            await running.wait_started()
 
     def _register(self, running: RunningPlugin, method: PluginMethod) -> None:
         def call(peer: RemotePeer, params: Any, asker: Asker, request_id: RequestId, /) -> object:
@@ -234,12 +277,17 @@ class PluginHost:
 
     async def _end(self, running: RunningPlugin) -> None:
         del self.running[running.name]
-        for method in running.plugin.methods:
-            self.bus.methods.forget(method)
-        if self.bus.type_checks.by_plugin.pop(running.name, None):
-            self.bus.take_type_checks()
+        self._take_away(running)
         await running.stop()
         log.info("plugin.stopped", plugin=running.name)
+
+    def _take_away(self, running: RunningPlugin) -> None:
+        """Take out what it has given the bus: its methods and its rules."""
+        for method in running.plugin.methods:
+            self.bus.methods.forget(method)
+        self.bus.name_checks.by_plugin.pop(running.name, None)
+        if self.bus.type_checks.by_plugin.pop(running.name, None):
+            self.bus.take_type_checks()
 
     # What plugins need of the loop and the bus
 

@@ -12,9 +12,9 @@ import importlib.util
 import os
 import sys
 import threading
-import types
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import anyio
 import msgspec
@@ -47,6 +47,7 @@ class LoadedPlugin(msgspec.Struct, frozen=True):
     plugin: Plugin
     about: str  # the first line of its docstring
     types: dict[str, type]  # the message types it defines or takes
+    modules: dict[str, ModuleType]  # by their names
 
 
 class BadPlugin(msgspec.Struct, frozen=True):
@@ -82,7 +83,7 @@ def use_folders(folders: Iterable[Path]) -> None:
     """Make `busd_plugins` the package of these folders."""
     package = sys.modules.get(PACKAGE)
     if package is None:
-        package = types.ModuleType(PACKAGE, "All plugins.")
+        package = ModuleType(PACKAGE, "All plugins.")
         sys.modules[PACKAGE] = package
     package.__path__ = [str(folder) for folder in folders]
     importlib.invalidate_caches()
@@ -187,17 +188,25 @@ def _load(candidate: Candidate) -> LoadedPlugin | BadPlugin:
     return loaded
 
 
-def _read(candidate: Candidate, module: types.ModuleType) -> LoadedPlugin | BadPlugin:
+def put_back(loaded: LoadedPlugin) -> None:
+    """Let a plugin that was imported before be what its name stands for, again."""
+    _take_modules(loaded.candidate)
+    sys.modules.update(loaded.modules)
+
+
+def _read(candidate: Candidate, module: ModuleType) -> LoadedPlugin | BadPlugin:
     plugin = module
     for name in candidate.attribute.split("."):
         plugin = getattr(plugin, name, None)  # type: ignore[assignment]
     if not isinstance(plugin, Plugin):
         return BadPlugin(candidate, f"there is no Plugin called {candidate.attribute} in it")
     about = (module.__doc__ or "").strip().split("\n")[0]
-    return LoadedPlugin(candidate, plugin, about, _types(module) | plugin.types)
+    return LoadedPlugin(
+        candidate, plugin, about, _types(module) | plugin.types, _modules(candidate)
+    )
 
 
-def _types(module: types.ModuleType) -> dict[str, type]:
+def _types(module: ModuleType) -> dict[str, type]:
     """Give the message types that a module defines itself."""
     return {
         type_name_of(each): each
@@ -206,16 +215,16 @@ def _types(module: types.ModuleType) -> dict[str, type]:
     }
 
 
-def _take_modules(candidate: Candidate) -> dict[str, types.ModuleType]:
+def _take_modules(candidate: Candidate) -> dict[str, ModuleType]:
     """Take the modules of a plugin out, with what Python keeps of their files.
 
     That is known by its size and the second of its time: too coarse for a file changed just now.
     """
     if not candidate.fingerprint:
         return {}  # an installed package is imported once
-    prefix = f"{candidate.module}."
-    names = [name for name in sys.modules if name == candidate.module or name.startswith(prefix)]
-    taken = {name: sys.modules.pop(name) for name in names}
+    taken = _modules(candidate)
+    for name in taken:
+        del sys.modules[name]
     for file, *_ in candidate.fingerprint if taken else ():
         try:
             Path(importlib.util.cache_from_source(file)).unlink(missing_ok=True)
@@ -223,6 +232,15 @@ def _take_modules(candidate: Candidate) -> dict[str, types.ModuleType]:
             pass  # a folder we may only read: nothing is kept there either
     importlib.invalidate_caches()
     return taken
+
+
+def _modules(candidate: Candidate) -> dict[str, ModuleType]:
+    prefix = f"{candidate.module}."
+    return {
+        name: module
+        for name, module in list(sys.modules.items())
+        if name == candidate.module or name.startswith(prefix)
+    }
 
 
 def _said(problem: BaseException) -> str:

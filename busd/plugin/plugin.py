@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import Raw
 
-from busd.bus.access import matches
+from busd.bus.access import Identity, matches
 from busd.bus.address import check_pattern
 from busd.errors import Refuse, RequestError
 from busd.vocabulary.payload import read_message, type_name_of
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 Check = Callable[[str, str], str | None]
+NameCheck = Callable[[str, Identity], str | None]
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _METHOD = re.compile(r"[a-z][A-Za-z0-9_-]*(\.[a-zA-Z0-9_-]+)+")
 
@@ -71,6 +72,7 @@ class Plugin:
         self.handlers: list[Handler] = []
         self.methods: dict[str, PluginMethod] = {}
         self.checks_by: list[Check] = []
+        self.names_checked_by: list[NameCheck] = []
         self.hooks: dict[str, list[Callable[..., Any]]] = {name: [] for name in HOOKS}
 
     def __repr__(self) -> str:
@@ -132,6 +134,14 @@ class Plugin:
         It gives the reason if not, else None.
         """
         self.checks_by.append(_plain(function))
+        return function
+
+    def checks_names(self, function: NameCheck) -> NameCheck:
+        """Ask a plain function, whatever the policy, if a newcomer may take a name.
+
+        It gets the name and the newcomer's `Identity`, and gives the reason if not, else None.
+        """
+        self.names_checked_by.append(_plain(function))
         return function
 
     # Hooks: all of them may be used several times

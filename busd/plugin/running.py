@@ -13,14 +13,15 @@ import msgspec
 import structlog
 from msgspec import Raw
 
+from busd.bus.access import Identity
 from busd.bus.bucket import Bucket
-from busd.bus.local import LocalPeer
 from busd.bus.message import Ack, Message
 from busd.bus.peer import RemotePeer
 from busd.client.incoming import failed_ack
 from busd.errors import AccessRefused, Busy, InvalidParams, PluginError, Refuse, RequestError
 from busd.plugin.context import Context, payload_of
 from busd.plugin.loader import LoadedPlugin
+from busd.plugin.place import MAX_HELD_BYTES, Place
 from busd.plugin.plugin import PluginMethod
 from busd.plugin.tasks import GuardedTasks, is_fault
 from busd.rpc.endpoint import Asker
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 _FAULTS_PER_SECOND, _FAULTS_AT_ONCE = 1.0, 20  # logged; all of them are counted
 _MAX_FAULT_CHARACTERS = 500
 _GRACE_SECONDS = 1.0  # for what does not hear that its time is up
-_MAX_HELD_BYTES = 64 * 1024 * 1024  # of the messages that its handlers are at
 _MAX_DEPTH = 8  # plain functions that call each other by messages; deeper ones wait for a task
 Work = Callable[[], Awaitable[None]]
 Begun = Callable[[], Any]  # gives what a handler returns, or raises what it raised
@@ -42,16 +42,19 @@ Begun = Callable[[], Any]  # gives what a handler returns, or raises what it rai
 class RunningPlugin:
     """What the host keeps of one plugin from its start to its stop."""
 
-    def __init__(self, loaded: LoadedPlugin, host: PluginHost) -> None:
+    def __init__(self, loaded: LoadedPlugin, host: PluginHost, place: Place | None = None) -> None:
+        """`place`: that of the one it comes after."""
         plugin = loaded.plugin
         self.loaded = loaded
         self.plugin = plugin
         self.name = plugin.name
         self.host = host
         self.log = structlog.get_logger("busd.plugin").bind(plugin=plugin.name)
-        info = {"name": plugin.name, "version": plugin.version, "description": loaded.about}
-        said = msgspec.json.encode({key: value for key, value in info.items() if value})
-        self.peer = LocalPeer(f"plugin:{plugin.name}", host.bus, self._take, Raw(said))
+        name = f"plugin:{plugin.name}"
+        self.place = place or Place(name, host.bus, lambda: host.limits.max_running)
+        self.keeps_place = place is not None  # when it ends: somebody comes after it
+        self.peer = self.place.peer
+        self.subscriptions: set[str] = set()  # that it asked for; the place has an earlier one's
         self.tasks: GuardedTasks
         self.faults = 0
         self.last_fault = ""
@@ -63,6 +66,7 @@ class RunningPlugin:
         # Tasks begin in any order on trio: each takes the oldest message when it begins.
         self._inbox: deque[tuple[int, int, Context, Begun]] = deque()
         self._blames = Bucket(_FAULTS_PER_SECOND, _FAULTS_AT_ONCE, host.bus.clock)
+        self._is_idle: anyio.Event | None = None  # if somebody waits for that
         self._has_tried = anyio.Event()
         self._must_stop = anyio.Event()
         self._has_stopped = anyio.Event()
@@ -73,27 +77,42 @@ class RunningPlugin:
     def has_stopped(self) -> bool:
         return self._has_stopped.is_set()
 
+    @property
+    def has_place(self) -> bool:
+        """True while it is the one that is behind its peer."""
+        return self.place.holder is self and self.peer in self.host.bus.peers
+
     async def live(self) -> None:
         """Start, answer until told to stop, stop."""
         try:
             async with anyio.create_task_group() as tasks:
                 self.tasks = GuardedTasks(tasks, self.blame)
-                self.host.bus.join(self.peer)
+                self._take_place()
                 if await self._start():
                     self.is_running = True
+                    self.place.open(self)
                     self._has_tried.set()
                     await self._must_stop.wait()
                     await self._stop()
                 tasks.cancel_scope.cancel()
         finally:
             self.is_running = False
-            self.host.bus.leave(self.peer, "stopped")
+            if not self.keeps_place:
+                self.place.leave("stopped")
             self._has_tried.set()
             self._has_stopped.set()
             self.host.flush_soon()
 
+    def _take_place(self) -> None:
+        self.place.holder = self
+        self.place.describe(self.loaded)
+        if self.peer not in self.host.bus.peers:
+            self.host.bus.join(self.peer)
+            self.place.open(self)  # it may be asked while it starts, at what it subscribes to
+
     async def _start(self) -> bool:
-        if not await self._run_hooks("on_start", self.host.limits.start_seconds):
+        has_started = await self._run_hooks("on_start", self.host.limits.start_seconds)
+        if not has_started or not self.has_place:  # nobody could wait any longer
             return False
         try:
             for pattern in self.plugin.patterns:
@@ -101,14 +120,25 @@ class RunningPlugin:
         except RequestError as fault:
             self.blame(f"cannot subscribe: {fault.message}")
             return False
+        self.place.keep_only({*self.plugin.patterns, *self.subscriptions})
         return True
 
     async def _stop(self) -> None:
         """Take nothing new, say goodbye; what is still at work is cancelled after this."""
         self.is_running = False
-        for pattern in list(self.peer.subscriptions):
+        for pattern in [] if self.keeps_place else list(self.peer.subscriptions):
             self.host.bus.unsubscribe(self.peer, pattern)
         await self._run_hooks("on_stop", self.host.limits.stop_seconds)
+
+    async def make_room(self) -> None:
+        """Stop, but leave the place to somebody who comes after; what is at work may finish."""
+        self.keeps_place = True
+        self.place.close()
+        with anyio.move_on_after(self.host.limits.stop_seconds):
+            if self._busy:
+                self._is_idle = anyio.Event()
+                await self._is_idle.wait()
+        await self.stop()
 
     async def reload(self) -> None:
         """Tell the plugin that the settings were read again."""
@@ -145,13 +175,15 @@ class RunningPlugin:
             return
         self.blame(f"did not stop within {seconds:g} s")
         self.host.stuck.append(self)
-        self.host.bus.leave(self.peer, "stuck")
+        if not self.keeps_place:
+            self.place.leave("stuck")
 
     # Messages
 
-    def _take(self, call_id: int, message: Message) -> bool:
+    def take(self, call_id: int, message: Message) -> bool:
+        """Begin with a message; False if there are too many."""
         size = memoryview(message.payload).nbytes
-        is_full = self._held_bytes + size > _MAX_HELD_BYTES and self._busy
+        is_full = self._held_bytes + size > MAX_HELD_BYTES and self._busy
         if is_full or self._busy >= self.host.limits.max_running or self.has_stopped:
             return False
         self._held_bytes += size
@@ -212,6 +244,8 @@ class RunningPlugin:
                 await work()
             finally:
                 self._busy -= 1
+                if not self._busy and self._is_idle is not None:
+                    self._is_idle.set()
 
         self.tasks.start_soon(counted)
 
@@ -228,7 +262,8 @@ class RunningPlugin:
         """Answer a JSON-RPC method from a task of the plugin."""
         if method.admin and not peer.rights.is_admin:
             raise AccessRefused(f"{peer.name} is no admin here", rule="grant.admin")
-        if not self.is_running or self._busy >= self.host.limits.max_running:
+        is_able = self.is_running and self.place.is_open
+        if not is_able or self._busy >= self.host.limits.max_running:
             raise Busy(f"plugin {self.name} is busy", retrySeconds=1)
 
         async def answer() -> None:
@@ -287,6 +322,18 @@ class RunningPlugin:
             except BaseException as problem:  # a plain function cannot be cancelled
                 self.blame("checks", problem)
                 return f"plugin {self.name} failed"
+            if reason is not None:
+                return str(reason)
+        return None
+
+    def check_name(self, name: str, identity: Identity) -> str | None:
+        """Give the reason why a newcomer may not take a name, if there is one."""
+        for function in self.plugin.names_checked_by:
+            try:
+                reason = function(name, identity)
+            except BaseException as problem:  # a plain function cannot be cancelled
+                self.blame("checks_names", problem)
+                continue  # else one plugin's fault would keep everybody off the bus
             if reason is not None:
                 return str(reason)
         return None

@@ -10,6 +10,7 @@ from busd import (
     Configure,
     Context,
     GeneralResponse,
+    Identity,
     Plugin,
     Refuse,
     SpawnRequest,
@@ -86,6 +87,13 @@ def left(name: str, ctx: Context) -> None:
 @plugin.checks
 def check(sender: str, type_name: str) -> str | None:
     return table.refusal_of(sender, type_name)
+
+
+@plugin.checks_names
+def check_name(name: str, identity: Identity) -> str | None:
+    for roster in _rosters:
+        return roster.refusal_of(name, identity)
+    return None
 
 
 # Messages

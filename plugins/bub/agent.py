@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import msgspec
+from msgspec import Raw
 
-from busd import Ack, Configure, Refuse, RouteAssigned
+from busd import Ack, AgentEvent, Configure, Refuse, RouteAssigned
 from busd_plugins.bub.chats import check_address
 from busd_plugins.bub.errand import Errand
 from busd_plugins.bub.sessions import Session, now
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 SYSTEM = "agent:system"
 _RETRY_SECONDS = 1.0
+_FAREWELL_SECONDS = 2.0  # for a worker to tell its users that it is stopped
+_STOPPED = "the agent was stopped by the operator"
 
 
 class Agent:
@@ -40,6 +43,7 @@ class Agent:
         self.active_at = anyio.current_time()
         self.heard = 0  # how much it had said when we last looked
         self._numbers = count(1)
+        self._stops = 0  # by the operator
 
     @property
     def client_id(self) -> str:
@@ -61,7 +65,7 @@ class Agent:
         return self._take(ctx, is_worth_a_start=False)
 
     def _take(self, ctx: Context, *, is_worth_a_start: bool) -> Passage:
-        errand = Errand(ctx, next(self._numbers), is_worth_a_start=is_worth_a_start)
+        errand = Errand(ctx, next(self._numbers), self._stops, is_worth_a_start=is_worth_a_start)
         self._place(errand)
         return Passage(self, errand)
 
@@ -82,6 +86,8 @@ class Agent:
         try:
             with anyio.move_on_after(self.roster.patience_seconds):
                 while (ack := await errand.outcome()) is None:
+                    if errand.stops != self._stops:
+                        raise Refuse(_STOPPED)
                     self._place(errand)  # in front of all that came later
                 return ack
             raise Refuse("no answer in time", retry_seconds=_RETRY_SECONDS)
@@ -103,6 +109,21 @@ class Agent:
         """Wait until the worker is on the bus; raises Refuse saying why if it will not be."""
         if not self.is_present or self.worker.is_told:
             await self.worker.bring_up(is_wanted=True).wait(self.roster.patience_seconds)
+
+    async def stop(self) -> None:
+        """End the worker because the operator wants so; all who wait for an answer are told."""
+        self._stops += 1
+        await self.worker.stop(self._say_farewell)
+
+    async def _say_farewell(self) -> None:
+        """Have the worker end its turns: what it has acked, only it knows."""
+        if not self.is_present:
+            return
+        data = Raw(msgspec.json.encode({"reason": _STOPPED}))
+        with anyio.move_on_after(_FAREWELL_SECONDS):
+            await self.roster.ctx.send(
+                self.client_id, AgentEvent("turn.cancel", data), sender=SYSTEM
+            )
 
     # Presence
 

@@ -131,7 +131,7 @@ async def spawn(roster: Roster, asked: SpawnParams) -> SpawnAnswer:
 
 async def stop(roster: Roster, client_id: str) -> AgentRecord:
     agent = roster.named(client_id)
-    await agent.worker.stop()
+    await agent.stop()
     return record_of(agent)
 
 

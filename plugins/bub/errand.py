@@ -24,8 +24,9 @@ _MAX_TRIES = 2
 class Errand:
     """A message, and what is to become of it."""
 
-    def __init__(self, ctx: Context, number: int, *, is_worth_a_start: bool) -> None:
+    def __init__(self, ctx: Context, number: int, stops: int, *, is_worth_a_start: bool) -> None:
         self.ctx = ctx
+        self.stops = stops  # how often the operator had stopped the agent when it came
         self.is_worth_a_start = is_worth_a_start  # of a worker, if none runs
         self.number = number  # in which order an agent gets what waits for it
         self.size = memoryview(ctx.payload).nbytes
@@ -52,8 +53,10 @@ class Errand:
             raise Refuse(self._refusal.reason, retry_seconds=self._refusal.retry_seconds)
         assert self._sent is not None
         ack = _ack_of(await self._sent)
-        if ack.success or ack.message != _LOST or self.tries >= _MAX_TRIES:
+        if ack.success or ack.message != _LOST:
             return ack
+        if self.tries >= _MAX_TRIES:
+            return Ack(False, _LOST)  # and no word of yet another try
         self._sent, self._is_decided = None, anyio.Event()
         return None
 

@@ -20,7 +20,7 @@ from busd_plugins.bub.spawners_in_use import SpawnersInUse
 from busd_plugins.bub.waiting import HeldBytes
 
 if TYPE_CHECKING:
-    from busd import Context
+    from busd import Context, Identity
 
 EVENTS = "system:events"
 _MAX_KNOWN = 50_000  # agents, running or not
@@ -130,6 +130,15 @@ class Roster:
             self._strangers[name] = anyio.current_time()
             if len(self._strangers) > _MAX_STRANGERS:
                 del self._strangers[next(iter(self._strangers))]
+
+    def refusal_of(self, name: str, identity: Identity) -> str | None:
+        """Say why a newcomer may not have a name: it is that of a worker of ours, which is here."""
+        agent = self.agents.get(name)
+        if agent is None or not agent.is_present or agent.worker.running is None:
+            return None
+        if identity.pid and agent.worker.running.has_process(identity.pid):
+            return None
+        return f"{name} is the name of a worker that the bus has started, and that is here"
 
     def strangers_since(self, moment: float) -> list[str]:
         """Name the agents that joined since then and are none of ours."""

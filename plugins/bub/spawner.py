@@ -67,6 +67,9 @@ class Running(Protocol):
     async def stop(self) -> None:
         """End it with everything it started: asked first, killed after `stop_seconds`."""
 
+    def has_process(self, pid: int) -> bool:
+        """Tell, by the kernel's word, whether a process is the worker's; True if it cannot."""
+
     async def last_lines(self, count: int = 20) -> list[str]:
         """Give the last lines it wrote to stderr (and stdout)."""
 

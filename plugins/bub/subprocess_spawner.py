@@ -12,6 +12,7 @@ from anyio.abc import TaskGroup
 
 from busd import AgentsSettings
 from busd_plugins.bub.inbox import Inbox
+from busd_plugins.bub.keeper.family import is_of_family
 from busd_plugins.bub.keeper.house import end_remains
 from busd_plugins.bub.keeper.log import FILE_NAME, read_last_lines
 from busd_plugins.bub.keeper_link import (
@@ -48,6 +49,10 @@ class SubprocessWorker:
 
     def reports(self) -> AsyncIterator[Report]:
         return self.inbox
+
+    def has_process(self, pid: int) -> bool:
+        # Without a pid it is being started again: it may be here before the word of it.
+        return self._pid is None or is_of_family(pid, self._pid)
 
     def take(self, report: Report) -> None:
         """Hear what happened to it."""

@@ -12,26 +12,15 @@ from anyio.abc import TaskGroup
 from busd import AgentsSettings
 from busd_plugins.bub.journal import Journal
 from busd_plugins.bub.keeper.family import household_of
-from busd_plugins.bub.spawner import Launch, Report, SpawnFailed
+from busd_plugins.bub.spawner import Launch, SpawnFailed
 from busd_plugins.bub.systemctl import ManagerSilent, ServiceManager, last_line
 from busd_plugins.bub.systemd_guard import forget_guard, start_guard
 from busd_plugins.bub.systemd_limits import SLICE, limits_in_force, set_ceiling
-from busd_plugins.bub.systemd_unit import (
-    Ending,
-    UnitFiles,
-    command_of,
-    unit_name,
-    unit_prefix,
-    why_not,
-)
-from busd_plugins.bub.systemd_worker import SystemdWorker, look_at_files
+from busd_plugins.bub.systemd_unit import UnitFiles, command_of, unit_name, unit_prefix, why_not
+from busd_plugins.bub.systemd_watch import SHOWN, SystemdWatch, is_alive
+from busd_plugins.bub.systemd_worker import SystemdWorker
 
-_LOOK_SECONDS = 0.25  # at the files in which systemd notes how a worker ended
-_FLOOD_LOOK_SECONDS = 0.02  # while a worker prints without end: its log is cut each time
-_ASK_LOOKS = 4  # every so many looks the manager is asked, too: one question for all units
-_SILENT_LOOKS = 40
 _STOP_GRACE_SECONDS = 15.0
-_SHOWN = ("MainPID", "ControlGroup", "WorkingDirectory", "StandardOutput")
 _NOT_KEPT = "when_bus_stops: workers that run already end with the bus; restart them to keep them"
 
 
@@ -54,7 +43,8 @@ class SystemdSpawner:
         self._manager = manager
         self._journal = journal
         self._version = 0
-        self._workers: dict[str, SystemdWorker] = {}
+        self._watch = SystemdWatch(manager)
+        self._workers = self._watch.workers
         self._starting: set[str] = set()
         self._found: set[str] = set()  # units of an earlier daemon that nobody has adopted
         self._tasks: TaskGroup
@@ -76,7 +66,7 @@ class SystemdSpawner:
             raise SpawnFailed(f"the service manager does not do it: {problem}") from None
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
-        self._tasks.start_soon(self._watch)
+        self._tasks.start_soon(self._watch.run, self._prefix)
         if self._found:
             self._tasks.start_soon(self._end_unclaimed)
         return self
@@ -137,7 +127,7 @@ class SystemdSpawner:
             has_journal = self._journal is not None
             await to_thread.run_sync(partial(files.prepare, launch, has_journal=has_journal))
             await self._run_unit(launch, unit, files, command)
-            shown = await self._manager.show(unit, _SHOWN)
+            shown = await self._manager.show(unit, SHOWN)
         except BaseException as problem:
             with anyio.CancelScope(shield=True):
                 await self._stop_units([unit])  # it may try again by itself
@@ -151,7 +141,8 @@ class SystemdSpawner:
         worker = SystemdWorker(launch.client_id, unit, files, logs, self._stop, self._journal)
         worker.stop_seconds = launch.stop_seconds
         worker.pid = int(shown.get("MainPID") or 0)
-        worker.limits = limits_in_force(shown.get("ControlGroup", ""), launch, worker.pid)
+        worker.control_group = shown.get("ControlGroup", "")
+        worker.limits = limits_in_force(worker.control_group, launch, worker.pid)
         self._workers[launch.client_id] = worker
         return worker
 
@@ -193,7 +184,7 @@ class SystemdSpawner:
         self._found.discard(unit)
         try:
             states = await self._manager.states(unit)
-            shown = await self._manager.show(unit, _SHOWN)
+            shown = await self._manager.show(unit, SHOWN)
         except ManagerSilent:
             return None
         if not is_alive(states.get(unit)):
@@ -205,7 +196,8 @@ class SystemdSpawner:
         worker = SystemdWorker(client_id, unit, files, logs, self._stop, journal)
         worker.pid = int(shown.get("MainPID") or 0)
         worker.is_down = worker.pid is None
-        worker.limits = limits_in_force(shown.get("ControlGroup", ""))
+        worker.control_group = shown.get("ControlGroup", "")
+        worker.limits = limits_in_force(worker.control_group)
         worker.stop_seconds = self._agents.stop_seconds
         self._workers[client_id] = worker
         return worker
@@ -217,7 +209,7 @@ class SystemdSpawner:
         with anyio.CancelScope(shield=True):
             problem = await self._stop_units([worker.unit], seconds)
         endings = worker.files.new_endings()
-        self._end(worker, "stopped", endings[-1].reason if endings else problem)
+        self._watch.end(worker, "stopped", endings[-1].reason if endings else problem)
 
     async def _stop_units(self, units: list[str], seconds: float | None = None) -> str:
         """Stop units and wait until they have; gives why not, or nothing."""
@@ -238,92 +230,8 @@ class SystemdSpawner:
             worker.is_stopping = True
         await self._stop_units([worker.unit for worker in ending])
         for worker in ending:
-            self._end(worker, "stopped", "")
+            self._watch.end(worker, "stopped", "")
         guards = [self._guard, *self._old_guards]
         await self._stop_units(guards)
         for guard in guards:
             forget_guard(self._folder, guard)
-
-    # -- watching ------------------------------------------------------------------------------
-
-    async def _watch(self) -> None:
-        """Report what happens to the workers, from what systemd notes and what it says."""
-        looks = silent = 0
-        while True:
-            is_flooded = any(worker.is_flooding for worker in self._workers.values())
-            await anyio.sleep(_FLOOD_LOOK_SECONDS if is_flooded else _LOOK_SECONDS)
-            if not self._workers:
-                continue
-            looks += 1
-            has_news = await self._read_endings()
-            if not has_news and looks % _ASK_LOOKS:
-                continue
-            silent = 0 if await self._look() else silent + 1
-            if silent * _ASK_LOOKS > _SILENT_LOOKS:
-                self._give_up()
-
-    async def _read_endings(self) -> bool:
-        """Report the runs that have ended; True if the manager has to be asked what comes next."""
-        watched = [worker for worker in self._workers.values() if not worker.is_stopping]
-        found = await to_thread.run_sync(look_at_files, watched)
-        async with anyio.create_task_group() as tasks:
-            for worker, endings in found:
-                tasks.start_soon(_report_endings, worker, endings)
-        return any(worker.is_down for worker in watched)
-
-    async def _look(self) -> bool:
-        """Ask for the state of all units; False if the manager does not answer."""
-        watched = [worker for worker in self._workers.values() if not worker.is_stopping]
-        try:
-            states = await self._manager.states(f"{self._prefix}*.service")
-            for worker in watched:
-                await self._compare(worker, states.get(worker.unit))
-        except ManagerSilent:
-            return False
-        return True
-
-    async def _compare(self, worker: SystemdWorker, state: str | None) -> None:
-        if worker.inbox.ended.is_set() or worker.is_stopping:
-            return
-        if state == "active/running" and worker.is_down:
-            shown = await self._manager.show(worker.unit, _SHOWN)
-            worker.pid = int(shown.get("MainPID") or 0)
-            worker.is_down = worker.pid is None
-            if not worker.is_down:
-                worker.inbox.put(Report("restarted", pid=worker.pid))
-        elif not is_alive(state):
-            await self._read_endings()
-            await self._conclude(worker)
-
-    async def _conclude(self, worker: SystemdWorker) -> None:
-        """A unit is no more: say whether it ended well."""
-        ending = worker.last_ending
-        if ending is not None and ending.is_clean:
-            self._end(worker, "stopped", ending.reason)
-            return
-        reason = "its unit is gone" if ending is None else ending.reason
-        self._end(worker, "failed", reason, tuple(await worker.last_lines()))
-
-    def _end(
-        self, worker: SystemdWorker, kind: str, reason: str, lines: tuple[str, ...] = ()
-    ) -> None:
-        if self._workers.get(worker.client_id) is worker:
-            del self._workers[worker.client_id]
-        worker.pid = None
-        worker.files.remove()
-        worker.inbox.put(Report("failed" if kind == "failed" else "stopped", reason, lines))
-
-    def _give_up(self) -> None:
-        for worker in list(self._workers.values()):
-            self._end(worker, "failed", "the service manager does not answer")
-
-
-async def _report_endings(worker: SystemdWorker, endings: list[Ending]) -> None:
-    lines = tuple(await worker.last_lines())
-    for ending in endings:
-        worker.on_ending(ending, lines)
-
-
-def is_alive(state: str | None) -> bool:
-    """Tell whether a unit runs or will by itself."""
-    return state is not None and state.partition("/")[0] not in ("inactive", "failed")

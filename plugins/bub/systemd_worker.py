@@ -29,6 +29,7 @@ class SystemdWorker:
         self.client_id = client_id
         self.unit = unit
         self.log = f"{IN_JOURNAL}{unit}" if journal else str(logs / FILE_NAME)
+        self.control_group = ""
         self.limits: dict[str, str] = {}
         self.stop_seconds = 5.0
         self.files = files
@@ -53,6 +54,9 @@ class SystemdWorker:
     def reports(self) -> AsyncIterator[Report]:
         return self.inbox
 
+    def has_process(self, pid: int) -> bool:
+        return not self.control_group or is_in_group(pid, self.control_group)
+
     def on_ending(self, ending: Ending, last_lines: tuple[str, ...]) -> None:
         """A run has ended; what comes next is up to systemd."""
         if self.is_down:  # it was started again, and that was over before anybody looked
@@ -72,6 +76,15 @@ class SystemdWorker:
             return await to_thread.run_sync(read_last_lines, self.logs, count)
         await self.journal.settle()
         return [line.text[:LINE_CHARACTERS] for line in await self.journal.read(self.unit, count)]
+
+
+def is_in_group(pid: int, control_group: str) -> bool:
+    """Tell whether a process is in a control group, or in one within it."""
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    except OSError:
+        return False
+    return any(f"{control_group}/" in f"{line}/" for line in lines)
 
 
 End = Callable[[SystemdWorker], Awaitable[None]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -278,7 +279,7 @@ class Worker:
 
     # Stopping
 
-    async def stop(self) -> None:
+    async def stop(self, say_farewell: Callable[[], Awaitable[None]] | None = None) -> None:
         """End the worker, and come back when it is over."""
         if self._start is not None and not self.takes_room:
             await self._start.call_off()  # it waits for its turn
@@ -287,6 +288,8 @@ class Worker:
         running, ended = self.running, self.ended  # the next one may run before we look again
         if running is not None:
             self.is_told = True
+            if say_farewell is not None:
+                await say_farewell()
             await running.stop()
             await self._until_gone(ended)
 

@@ -9,6 +9,7 @@ from tempfile import mkdtemp
 
 import anyio
 import pytest
+from msgspec import UNSET
 
 from busd import Client
 from busd_plugins.bub.chats import Chat
@@ -54,8 +55,22 @@ async def test_a_message_that_kills_its_worker_each_time_is_given_up(loop: Loop)
         async with open_bridge(daemon) as bridge:
             ack = await bridge.route("1", "die always")
             assert (ack.success, ack.message) == (False, "peer left before it answered")
+            assert ack.should_retry is UNSET
             assert len(bridge.events("exited")) <= 2
             assert (await bridge.route("1", "hello")).success
+
+
+async def test_a_message_straight_to_a_worker_that_dies_over_it_may_be_sent_again(
+    loop: Loop,
+) -> None:
+    with open_daemon(loop, light_workers()) as daemon:
+        async with open_bridge(daemon) as bridge:
+            await bridge.spawn("1")
+            ack = await bridge.say(WORKER, "1", "die")
+            assert (ack.success, ack.message) == (False, "peer left before it answered")
+            assert (ack.should_retry, ack.retry_seconds) == (True, 1.0)
+            assert (await bridge.say(WORKER, "1", "die")).success
+            assert await bridge.reply("1") == f"{WORKER}: die"
 
 
 async def test_what_comes_after_a_kill_waits_behind_what_was_lost(loop: Loop) -> None:

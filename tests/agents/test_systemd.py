@@ -14,6 +14,7 @@ import pytest
 
 from busd_plugins.bub.chats import Chat
 from tests.agents.bridges import Bridge, light_workers, open_bridge
+from tests.agents.test_names import POSERS, check_posers
 from tests.daemons import PATIENCE_SECONDS, Loop, open_daemon, serve_args
 from tests.systemd.managers import (
     NoManager,
@@ -77,6 +78,15 @@ async def test_a_message_starts_a_unit_and_is_answered_by_it(
             logs = await bridge.call("agents.logs", clientId=WORKER)
             assert "light agent: echo" in [line["text"] for line in logs["lines"]]
     assert manager.show(agent["systemdUnit"], "ActiveState") == "inactive"
+
+
+async def test_a_unit_cannot_pass_for_that_of_another_chat(
+    loop: Loop, manager: UserManager, before: Callable[[], None]
+) -> None:
+    settings = {**POSERS, "workers.default.spawner": "systemd"}
+    with open_daemon(loop, settings, before=before) as daemon:
+        async with open_bridge(daemon) as bridge:
+            await check_posers(bridge)
 
 
 async def test_what_a_unit_prints_into_the_journal_can_be_read_and_followed(

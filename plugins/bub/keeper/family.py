@@ -76,6 +76,20 @@ def has_mark(pid: int, mark: int) -> bool:
         return True  # gone already, marked or not
 
 
+def is_of_family(pid: int, worker: int) -> bool:
+    """True if a process has the mark of a worker, or if that has none that could be read."""
+    mark = _mark_worn_by(worker)
+    return mark is None or _mark_worn_by(pid) == mark
+
+
+def _mark_worn_by(pid: int) -> int | None:
+    try:
+        mark = resource.prlimit(pid, resource.RLIMIT_RTTIME)[1]
+    except (OSError, ValueError):
+        return None
+    return mark if mark > 0 and mark & _MARKED_BIT else None
+
+
 def living() -> list[Process]:
     """Give all processes that still run; raises OSError if the kernel cannot be asked now."""
     found = []
