@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from busd.bus.journal import Batch, Journal, JournalSettings, Plain, plain_keys
+from busd.bus.journal import MAX_WAYS, Batch, Journal, JournalSettings, Plain, plain_keys
 from busd.bus.journal_file import JournalFile
 from busd.bus.journal_rows import plain_as_rows
-from busd.bus.journal_store import JournalStore
+from busd.bus.journal_store import JournalStore, open_journal
 from tests.journal.rows import (
     PATIENCE_SECONDS,
     T0,
@@ -81,6 +81,15 @@ def test_over_the_limit_plain_deliveries_are_dropped_before_the_others(tmp_path:
     journal.close(PATIENCE_SECONDS)
     found = select(tmp_path / "journal.db", "SELECT message_id FROM deliveries ORDER BY message_id")
     assert found == [("m4",), ("m5",), ("m6",)]
+
+
+def test_of_each_way_one_is_kept_and_not_too_many_of_them(tmp_path: Path) -> None:
+    with open_journal(tmp_path / "journal.db", JournalSettings()) as journal:
+        known = journal.remember(("a", "b", "c"))
+        assert journal.remember(("a", "b", "c")) is known
+        for number in range(MAX_WAYS + 1):
+            journal.remember((f"a:{number}", "b", "c"))
+        assert 0 < len(journal.ways) <= MAX_WAYS
 
 
 def test_the_keys_of_a_flat_list() -> None:

@@ -104,14 +104,17 @@ async def test_a_worker_that_fails_at_once_is_reported_with_its_code_and_last_li
 async def test_a_worker_that_crashes_in_a_loop_is_started_again_and_then_given_up(
     make_spawner: MakeSpawner, launch: MakeLaunch, told: Told
 ) -> None:
-    script = 'echo $$ > "$TOLD"; sleep 0.4; exit 1'
+    crash = Report("exited", "killed by SIGKILL")
     async with make_spawner() as spawner:
-        worker = await spawner.start(launch(script, restarts=2, restart_seconds=0.3))
-        reports = await all_reports(worker)
-    kinds = [report.kind for report in reports]
-    assert kinds == ["exited", "restarted", "exited", "restarted", "exited", "failed"]
-    pids = [await told.next_pid() for _ in range(3)]
-    assert [report.pid for report in reports if report.kind == "restarted"] == pids[1:]
+        worker = await spawner.start(launch(STAYS, restarts=2, restart_seconds=0.1))
+        pid = await told.next_pid()
+        for _ in range(2):
+            os.kill(pid, signal.SIGKILL)
+            pid = await told.next_pid()
+            assert await next_report(worker) == crash
+            assert await next_report(worker) == Report("restarted", pid=pid)
+        os.kill(pid, signal.SIGKILL)
+        assert await all_reports(worker) == [crash, Report("failed", "killed by SIGKILL")]
 
 
 async def test_a_worker_that_is_killed_is_started_again(
