@@ -4,8 +4,10 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 ARGS   ?=
-# Tests wait more than they work: twice as many run at once as there are cores.
+# Tests wait a lot: twice as many run at once as there are cores.
 TESTS_AT_ONCE ?= $(shell echo $$((2 * $$(nproc))))
+# They start very many processes: Python shall keep what it compiled, whatever the host prefers.
+test: export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
 .PHONY: help run test systemd lint fix bench clean
