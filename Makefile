@@ -4,6 +4,10 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 ARGS   ?=
+# Tests wait a lot: twice as many run at once as there are cores.
+TESTS_AT_ONCE ?= $(shell echo $$((2 * $$(nproc))))
+# They start very many processes: Python shall keep what it compiled, whatever the host prefers.
+test: export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
 .PHONY: help run test systemd lint fix bench clean
@@ -19,7 +23,7 @@ run: $(VENV)/run.ok
 	@exec $(BIN)/busd serve $(ARGS)
 
 test: lint systemd
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --maxprocesses 16 --dist worksteal $(ARGS)
 
 # A real service manager for the tests of the units; without one they say so and are skipped.
 systemd:

@@ -8,6 +8,7 @@ import os
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
+from weakref import WeakSet
 
 import busd
 
@@ -34,6 +36,7 @@ class Daemon:
     def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
         self.folder = folder
         self.is_blamed = False  # a test has failed for its faults already
+        self.visitors: WeakSet[socket.socket] = WeakSet()  # the connections of tests
         self._watch(process)
 
     def _watch(self, process: subprocess.Popen[bytes]) -> None:
@@ -127,6 +130,8 @@ def open_daemon(
         try:
             yield daemon
         finally:
+            for visitor in list(daemon.visitors):
+                visitor.close()  # a bus that stops waits a while for those who stay
             code = daemon.stop()
             daemon.close()
         if not daemon.is_blamed:

@@ -212,11 +212,11 @@ class WebSocketPeer(Peer):
 
 def connect(daemon: Daemon, transport: Transport) -> Peer:
     """Open a connection of the kind that the transport says."""
-    if transport == "unix":
-        return LinePeer(open_unix(daemon.path))
-    if transport == "tcp":
-        return LinePeer(open_tcp(daemon.port))
-    peer = WebSocketPeer(open_tcp(daemon.port))
+    sock = open_unix(daemon.path) if transport == "unix" else open_tcp(daemon.port)
+    daemon.visitors.add(sock)
+    if transport != "ws":
+        return LinePeer(sock)
+    peer = WebSocketPeer(sock)
     try:
         peer.shake_hands()
     except Closed:

@@ -150,6 +150,7 @@ def connect_as(uid: int, daemon: Daemon, opened: ExitStack) -> Peer:
     assert descriptors, "it could not connect"
     sock = socket.socket(fileno=descriptors[0])
     sock.settimeout(30)
+    daemon.visitors.add(sock)
     peer = LinePeer(sock)
     opened.callback(peer.close)
     return peer

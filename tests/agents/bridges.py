@@ -113,3 +113,14 @@ async def open_bridge(daemon: Daemon) -> AsyncIterator[Bridge]:
             tasks.start_soon(bridge.listen)
             yield bridge
             tasks.cancel_scope.cancel()
+
+
+async def next_line(bridge: Bridge, client_id: str, after: str | None = None) -> dict[str, str]:
+    """Give the first line after another one, as `busd agents logs --follow` asks for it."""
+    with anyio.fail_after(PATIENCE_SECONDS):
+        while True:
+            found = await bridge.call("agents.logs", clientId=client_id, after=after)
+            for line in found["lines"]:
+                first: dict[str, str] = line
+                return first
+            await anyio.sleep(0.02)  # journald, or the keeper, writes when it has the time

@@ -11,7 +11,7 @@ import pytest
 from busd import Client
 from busd_plugins.bub.chats import Chat
 from tests.agents.bridges import Bridge, light_workers, open_bridge
-from tests.daemons import Loop, open_daemon
+from tests.daemons import PATIENCE_SECONDS, Loop, open_daemon
 from tests.wire_peers import connect
 
 pytestmark = pytest.mark.anyio
@@ -191,12 +191,19 @@ async def test_the_built_in_echo_answers_where_no_program_is_named(loop: Loop) -
 
 
 async def test_others_are_served_while_a_worker_starts(loop: Loop) -> None:
-    settings = light_workers(**{"workers.default.environment.BEHAVE": "silent"})
-    with open_daemon(loop, {**settings, "agents.ready_seconds": 3.0}) as daemon:
+    settings = light_workers(
+        **{
+            "workers.default.environment.BEHAVE": "silent",
+            "agents.ready_seconds": 2 * PATIENCE_SECONDS,
+            "drain_seconds": 0.1,
+        }
+    )
+    with open_daemon(loop, settings) as daemon:
         async with open_bridge(daemon) as bridge, anyio.create_task_group() as tasks:
             tasks.start_soon(bridge.spawn, "1")
             await bridge.event("spawned")
             async with Client("agent:other", address=f"unix:{daemon.path}") as other:
-                with anyio.fail_after(2):
+                with anyio.fail_after(PATIENCE_SECONDS):
                     await other.ping()
             assert not bridge.events("failed")
+            tasks.cancel_scope.cancel()

@@ -14,7 +14,7 @@ from msgspec import UNSET
 from busd import Client
 from busd_plugins.bub.chats import Chat
 from busd_plugins.bub.sessions import Session, Sessions, now
-from tests.agents.bridges import Bridge, light_workers, open_bridge
+from tests.agents.bridges import Bridge, light_workers, next_line, open_bridge
 from tests.daemons import PATIENCE_SECONDS, Loop, open_daemon
 from tests.workers.processes import is_alive
 
@@ -223,20 +223,22 @@ async def test_agents_are_listed_shown_stopped_restarted_and_exported(loop: Loop
                 "agents.spawn", chatId="1", channel="telegram", channelType="telegram"
             )
             assert answer == {"success": True, "clientId": WORKER, "status": "running"}
+            first_line = await next_line(bridge, WORKER)
             shown = await bridge.call("agents.show", clientId=WORKER)
             assert shown["agent"] == await bridge.agent()
             assert shown["lastLines"] == ["light agent: echo"]
             assert shown["agent"]["log"] == f"{shown['agent']['workspace']}/logs/worker.log"
             logs = await bridge.call("agents.logs", clientId=WORKER, lines=10)
-            assert [line["text"] for line in logs["lines"]] == ["light agent: echo"]
-            seen = logs["lines"][0]["id"]
+            assert logs["lines"] == [first_line]
             first = await pid_of(bridge)
             restarted = await bridge.call("agents.restart", clientId=WORKER)
             assert restarted["status"] == "running"
             assert restarted["pid"] != first
             await until_gone(first)
-            logs = await bridge.call("agents.logs", clientId=WORKER, lines=10, after=seen)
-            assert [line["text"] for line in logs["lines"]] == ["light agent: echo"]
+            second_line = await next_line(bridge, WORKER, first_line["id"])
+            assert second_line["text"] == first_line["text"] == "light agent: echo"
+            logs = await bridge.call("agents.logs", clientId=WORKER, lines=10)
+            assert logs["lines"] == [first_line, second_line]
             stopped = await bridge.call("agents.stop", clientId=WORKER)
             assert (stopped["status"], stopped["pid"]) == ("stopped", None)
             await until_gone(restarted["pid"])

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from busd_plugins.bub.chats import Chat
-from tests.agents.bridges import Bridge, light_workers, open_bridge
+from tests.agents.bridges import Bridge, light_workers, next_line, open_bridge
 from tests.agents.test_names import POSERS, check_posers
 from tests.daemons import PATIENCE_SECONDS, Loop, open_daemon, serve_args
 from tests.systemd.managers import (
@@ -98,9 +98,9 @@ async def test_what_a_unit_prints_into_the_journal_can_be_read_and_followed(
             await bridge.event("spawned")
             shown = (await bridge.call("agents.show", clientId=WORKER))["agent"]
             assert shown["log"] == f"journal, unit {shown['systemdUnit']}"
-            first = await next_line(bridge, None)
+            first = await next_line(bridge, WORKER)
             await bridge.call("agents.restart", clientId=WORKER)
-            second = await next_line(bridge, first["id"])
+            second = await next_line(bridge, WORKER, first["id"])
             assert second["text"] == first["text"] == "light agent: echo"
             await bridge.call("agents.stop", clientId=WORKER)
         daemon.stop()
@@ -109,17 +109,6 @@ async def test_what_a_unit_prints_into_the_journal_can_be_read_and_followed(
             lines = (await bridge.call("agents.logs", clientId=WORKER))["lines"]
             assert lines == [first, second]
         assert not list(daemon.folder.rglob("worker.log"))
-
-
-async def next_line(bridge: Bridge, after: str | None) -> dict[str, str]:
-    """Give the first line after another one, as `busd agents logs --follow` asks for it."""
-    with anyio.fail_after(PATIENCE_SECONDS):
-        while True:
-            found = await bridge.call("agents.logs", clientId=WORKER, after=after)
-            for line in found["lines"]:
-                first: dict[str, str] = line
-                return first
-            await anyio.sleep(0.02)  # journald writes when it has the time
 
 
 async def test_other_settings_hold_after_a_reload(

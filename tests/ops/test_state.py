@@ -7,7 +7,9 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -52,15 +54,15 @@ def test_a_full_disk_is_said_in_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_the_state_of_another_user_is_not_touched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opened: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for folder in tmp_path.parents[:2]:
-        folder.chmod(0o755)
-    tmp_path.chmod(0o755)
-    state = tmp_path / "state"
+    # Not pytest's: nobody else may look into its folders.
+    folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="busd-test-")))
+    folder.chmod(0o755)
+    state = folder / "state"
     state.mkdir(mode=0o700)
 
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
     ended = serve(state, program=("-c", AS_NOBODY))
     assert ended.returncode == 78
     assert ended.stderr == f"busd: cannot use state directory {state}: Permission denied\n"
@@ -68,7 +70,7 @@ def test_the_state_of_another_user_is_not_touched(
 
     hidden = state / "config"
     monkeypatch.setenv("XDG_CONFIG_HOME", str(hidden))
-    ended = serve(tmp_path / "mine", program=("-c", AS_NOBODY))
+    ended = serve(folder / "mine", program=("-c", AS_NOBODY))
     assert ended.returncode == 78
     file = hidden / "busd/busd.toml"
     assert ended.stderr == f"busd: cannot look for {file}: Permission denied\n"

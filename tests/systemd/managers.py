@@ -1,7 +1,8 @@
 """Real service managers for the tests, as plain processes: nothing of this host is touched.
 
 A user's manager runs in folders of its own. A system's manager runs in namespaces of its own, with
-an empty /run, /etc/systemd, /var/lib and network; only root can make these.
+an empty /run, /etc/systemd, /var/lib and network; only root can make these. Both run in control
+groups of their own.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 
 import busd
 from tests.daemons import PATIENCE_SECONDS
+from tests.systemd.groups import open_group
 
 ROOT = Path(busd.__file__).parent.parent
 SYSTEMD = Path("/lib/systemd/systemd")
@@ -177,10 +179,15 @@ def open_system_manager() -> Iterator[SystemManager]:
             (folder / name).mkdir()
         _link_units(folder / "units", _SHIPPED / "system")
         script = Path(__file__).with_name("system_manager.sh")
-        spaces = ("--mount", "--pid", "--ipc", "--uts", "--net", "--cgroup")
+        spaces = ("--mount", "--pid", "--ipc", "--uts", "--net")
         command = ["unshare", *spaces, "--fork", "--kill-child", "sh", "-e", str(script)]
         with _open_process([*command, str(folder)], _system_environment(), folder) as process:
-            yield SystemManager(process, folder)
+            manager = SystemManager(process, folder)
+            try:
+                yield manager
+            finally:
+                os.kill(manager.pid, signal.SIGKILL)  # and so all that run in its namespace
+                process.wait(PATIENCE_SECONDS)
 
 
 @contextmanager
@@ -266,10 +273,11 @@ def _open_process(
     with (
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told,
         (folder / "log").open("wb") as log,
+        open_group(folder.name) as run_in_group,
     ):
         told.bind(str(folder / "notify"))
         process = subprocess.Popen(
-            command,
+            [*run_in_group, *command],
             env={**environment, "NOTIFY_SOCKET": str(folder / "notify")},
             stdin=subprocess.DEVNULL,
             stdout=log,

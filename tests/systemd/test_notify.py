@@ -89,7 +89,9 @@ def test_the_watchdog_is_fed_as_long_as_the_loop_turns(
 ) -> None:
     variables = {"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": "1000000"}
     with open_serving(loop, tmp_path, **variables):
-        assert manager.hear()["READY"] == "1"
+        while (heard := manager.hear()) == {"WATCHDOG": "1"}:
+            pass  # on a busy machine it is fed before the bus is ready
+        assert heard["READY"] == "1"
         for _ in range(3):
             assert manager.hear() == {"WATCHDOG": "1"}
 
@@ -126,7 +128,7 @@ def test_without_a_manager_nobody_is_told(address: str, monkeypatch: pytest.Monk
     ("period", "pid", "seconds"),
     [
         ("30000000", None, 30.0),
-        ("30000000", str(os.getpid()), 30.0),
+        pytest.param("30000000", str(os.getpid()), 30.0, id="own-pid"),
         ("30000000", "1", None),  # somebody else is watched
         (None, None, None),
         ("0", None, None),

@@ -41,11 +41,12 @@ def test_a_client_that_comes_first_starts_the_bus(service: Service, opened: Exit
     assert service.show("ActiveState") == "active"
 
 
-def test_nobody_is_refused_while_the_bus_restarts(service: Service) -> None:
+def test_nobody_is_refused_while_the_bus_restarts(service: Service, opened: ExitStack) -> None:
     service.start()
     visitors = [Visitor(service, is_tcp=is_tcp) for is_tcp in (False, True) for _ in range(2)]
     for visitor in visitors:
         visitor.start()
+        opened.callback(visitor.stop)
 
     for _ in range(3):
         pid = service.main_pid
@@ -54,8 +55,7 @@ def test_nobody_is_refused_while_the_bus_restarts(service: Service) -> None:
         for visitor in visitors:
             visitor.await_answer()
 
-    for visitor in visitors:
-        visitor.stop()
+    opened.close()
     assert [visitor.problem for visitor in visitors] == [None] * len(visitors)
     assert service.manager.socket.is_socket()
 

@@ -147,11 +147,12 @@ async def test_a_worker_that_prints_without_end_leaves_the_rest_as_it_is(
 
 
 async def test_workers_that_are_kept_print_on_where_they_did(
-    make_spawner: MakeSpawner, launch: MakeLaunch, told: Told
+    make_spawner: MakeSpawner, launch: MakeLaunch, told: Told, journal: Journal
 ) -> None:
     async with make_spawner(when_bus_stops="keep") as spawner:
         unit = (await spawner.start(launch(f"echo words; {STAYS}"))).unit
         await told.next_pid()
+        await lines_of(journal, unit, 1)
     async with make_spawner(when_bus_stops="keep") as spawner:
         worker = await spawner.adopt("agent:w", unit)
         assert worker is not None
