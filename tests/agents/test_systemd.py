@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from busd_plugins.bub.chats import Chat
-from tests.agents.bridges import Bridge, light_workers, next_line, open_bridge
+from tests.agents.bridges import light_workers, next_line, open_bridge
 from tests.agents.test_names import POSERS, check_posers
 from tests.daemons import PATIENCE_SECONDS, Loop, open_daemon, serve_args
 from tests.systemd.managers import (
