@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import select
 import socket
-import time
 from collections import deque
 from collections.abc import Iterable
 
@@ -26,7 +25,6 @@ from trio.lowlevel import (
 from busd.wire.driver import Driven
 
 _READ_BYTES = 65_536
-_TURN_SECONDS = 0.0003  # then other tasks have theirs
 _readers: RunVar[Readers] = RunVar("busd_readers")
 
 
@@ -47,26 +45,15 @@ class Readers:
             self._epoll.unregister(fd)
 
     async def serve(self) -> None:
-        """Read from whoever has sent something, until the run ends."""
+        """Read from whoever has sent something, one chunk each, until the run ends."""
         try:
             while True:
                 await wait_readable(self._epoll.fileno())
-                self._read_all(time.perf_counter() + _TURN_SECONDS)
+                for fd, _ in self._epoll.poll(0):
+                    if transport := self._transports.get(fd):  # unless another one's chunk ended it
+                        transport.read_once()
         finally:
             self._epoll.close()
-
-    def _read_all(self, end: float) -> None:
-        """Read a chunk from each who has sent one, again and again, but not for long.
-
-        To ask once more before trio gets its turn spares most of its turns when there is much to
-        read: a twentieth of a message's time in W2.
-        """
-        while events := self._epoll.poll(0):
-            for fd, _ in events:
-                if transport := self._transports.get(fd):  # unless another one's chunk ended it
-                    transport.read_once()
-            if time.perf_counter() > end:
-                return
 
 
 def current_readers() -> Readers:
