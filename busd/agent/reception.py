@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("busd.agent")
 
-_MAX_ID_CHARACTERS = 1_000
 _IGNORED = ("route_assigned", "spawn_result", "general_response")
 
 
@@ -57,8 +56,6 @@ class Reception:
     def take_words(self, incoming: Incoming) -> Raw:
         """Take a message: it answers a prompt, or it is for a turn of its own."""
         agent = self._agent
-        if len(incoming.message_id) > _MAX_ID_CHARACTERS:
-            raise Refuse(f"messageId over {_MAX_ID_CHARACTERS} characters")
         if agent.ledger.knows(incoming.message_id):
             return self._ok(incoming, "taken already")
         asked = Asked(incoming.message_id, incoming.sender, incoming.raw)

@@ -219,13 +219,6 @@ async def test_what_cannot_be_read_is_refused_with_its_reason(
         assert await user.text() == "you said still there?"
 
 
-async def test_a_message_id_of_any_length_is_not_remembered(
-    user: User, make_agent: MakeAgent
-) -> None:
-    async with user, serving(make_agent(echo)):
-        assert await user.write("hi", "m" * 1_001) == "messageId over 1000 characters"
-
-
 async def test_a_message_that_comes_twice_is_answered_once(
     user: User, make_agent: MakeAgent
 ) -> None:
