@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Meta, Raw, UnsetType
 
 from busd.errors import RequestError
 
 P = TypeVar("P")
 R = TypeVar("R")
 
+# A request's id is kept until its answer, and in the activity log: not as long as a frame, then.
+TextId = Annotated[str, Meta(max_length=256)]
 # What names a request. UNSET: a notification, nobody waits for an answer.
-RequestId = int | float | str | UnsetType | None
+RequestId = int | float | TextId | UnsetType | None
 
 
 class Envelope(msgspec.Struct, Generic[P, R], gc=False):
@@ -24,7 +26,7 @@ class Envelope(msgspec.Struct, Generic[P, R], gc=False):
     """
 
     jsonrpc: str = ""
-    id: int | str | UnsetType | None = UNSET
+    id: int | TextId | UnsetType | None = UNSET
     method: str | None = None
     params: P | UnsetType = UNSET
     result: R | UnsetType = UNSET

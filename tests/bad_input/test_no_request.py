@@ -47,6 +47,22 @@ def test_an_empty_batch_is_no_request(alice: Peer) -> None:
     alice.expect_nothing()
 
 
+@pytest.mark.parametrize("method", ["ping", "sendMessage"])
+def test_the_id_of_a_request_has_256_characters_at_most(
+    alice: Peer, witness: Peer, suffix: str, method: str
+) -> None:
+    params = {"to": f"agent:witness{suffix}", "payload": {}} if method == "sendMessage" else {}
+    request = {"jsonrpc": "2.0", "method": method, "params": params}
+    alice.send_json(request | {"id": "ü" * 257})
+    assert alice.next_json() == invalid("Expected `str` of length <= 256 - at `$.id`")
+    alice.expect_nothing()
+    witness.expect_nothing()
+    alice.send_json(request | {"id": "ü" * 256})
+    if method == "sendMessage":
+        witness.answer(witness.next_message(), {"success": True, "message": "", "payload": {}})
+    assert "result" in alice.answer_to("ü" * 256)
+
+
 def test_an_id_alone_is_no_request(alice: Peer) -> None:
     alice.send_bytes(b'{"id":1}')
     assert alice.next_json() == invalid("The request failed schema validation")
