@@ -50,7 +50,7 @@ def _inserts(row: str, width: int) -> dict[int, str]:
 _INSERT_ANY = _inserts(_ANY_ROW, _ANY_WIDTH)
 _INSERT_PLAIN = _inserts(_PLAIN_ROW, PLAIN_WIDTH)
 _INSERT_WAY = "INSERT INTO way VALUES (?, ?, ?, ?, ?)"
-# In the order of the message ids each entry goes behind the one before, which costs a third.
+# In the order of the message ids each entry goes behind the one before, which costs half.
 _INDEX = """
 INSERT INTO by_message_id
 SELECT section, message_id, id FROM delivery WHERE id >= ? ORDER BY message_id
