@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -117,14 +118,17 @@ async def _start(
     if any("\0" in word for word in command):  # one of the loops would cut it off there
         raise TurnFailed("a message with a NUL in it cannot be an argument", code="not_started")
     plain = {name: value.replace("\0", "") for name, value in environment.items()}
+    full = os.environ | plain
+    # Looked up here: a folder of the PATH that may not be looked into would hide the real reason.
+    found = shutil.which(command[0], path=full.get("PATH")) if "/" not in command[0] else None
     try:
         return await anyio.open_process(
-            command,
+            [found or command[0], *command[1:]],
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
             cwd=cwd,
-            env=os.environ | plain,
+            env=full,
             start_new_session=True,
         )
     except OSError as problem:

@@ -156,10 +156,12 @@ def why_not(problem: Exception, order: Order) -> str:
         return "no program is named"
     program = order["command"][0]
     number = problem.errno if isinstance(problem, OSError) else None
-    if number in (errno.ENOENT, errno.ENOTDIR):
+    path = order["environment"].get("PATH", os.defpath)
+    # A folder of the PATH that may not be looked into gives EACCES, too.
+    is_nowhere = "/" not in program and shutil.which(program, os.F_OK, path) is None
+    if number in (errno.ENOENT, errno.ENOTDIR) or (number == errno.EACCES and is_nowhere):
         if not Path(order["workspace"]).is_dir():
             return f"no such workspace: {order['workspace']}"
-        path = order["environment"].get("PATH", os.defpath)
         is_there = shutil.which(program, path=path) is not None
         return f"no such {'interpreter for' if is_there else 'program'}: {program}"
     if number == errno.EACCES:
