@@ -32,11 +32,12 @@ from busd.ops.config import Settings, changes, keep_fixed
 from busd.ops.doubts import find_doubts
 from busd.ops.inherit import places_to_listen
 from busd.ops.offload import Offload
-from busd.ops.pages import Pages, PagesDoorman
+from busd.ops.pages import Pages, host_names
 from busd.ops.tokens import TokenStore
 from busd.plugin.host import PluginHost
 from busd.wire.bus_address import BusAddress
 from busd.wire.connections import Connections
+from busd.wire.doorman import Doorman
 from busd.wire.listener import Listener
 from busd.wire.sockets import check_place
 from busd.wire.tls_settings import Certificates
@@ -118,7 +119,7 @@ class Daemon:
         self.bus = Bus(admin_methods(self), settings.delivery, authenticator)
         self.bus.journal = journal
         self.bus.is_verbose = settings.log_level == "debug"
-        self.doorman = PagesDoorman(settings, Pages(self).by_path)
+        self.doorman = Doorman(settings.allowed_origins, Pages(self).by_path, host_names(settings))
         self.connections = Connections(settings.wire, self.doorman, self.bus.make_session)
         self.certificates = Certificates(settings.tls) if settings.tls.certificate else None
         self.listeners = self._open_listeners()
@@ -212,7 +213,7 @@ class Daemon:
         changed, fixed = changes(self.settings, kept), changes(kept, new)
         self.settings = kept
         self._warn()
-        self.doorman.change(kept)
+        self.doorman.change(kept.allowed_origins, host_names(kept))
         self.connections.change(new.wire)
         self.bus.change(new.delivery)
         self.bus.take_access(authenticator)

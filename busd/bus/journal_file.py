@@ -249,8 +249,10 @@ class JournalFile:
         """Let go of the oldest section if none of its deliveries is left."""
         oldest = _number(db, "SELECT min(section) FROM way")
         first_used = _number(db, "SELECT section FROM delivery ORDER BY id LIMIT 1")
-        if not oldest or oldest >= (first_used or self._last_section):
+        if not oldest or oldest == first_used:
             return False
+        if oldest == self._last_section:
+            self._section = None  # the next delivery begins another one
         db.execute("DELETE FROM by_message_id WHERE section = ?", (oldest,))
         db.execute("DELETE FROM way WHERE section = ?", (oldest,))
         return True

@@ -55,7 +55,7 @@ class MemoryBus:
         self.core = Bus(methods, limits, authenticator, self.clock)
         self.connections = Connections(
             wire or WireLimits(),
-            Doorman(tuple(allowed_origins)),
+            Doorman(allowed_origins),
             self.core.make_session,
             self.clock,
         )

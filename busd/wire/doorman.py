@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Mapping
+import ipaddress
+from collections.abc import Callable, Iterable, Mapping
 from urllib.parse import urlsplit
 
 import msgspec
@@ -25,16 +26,23 @@ class Doorman:
     """Admits WebSockets at `/` and serves the pages of this bus.
 
     A browser names the page's site in `Origin`. It must be this very bus, reached by a loopback
-    name (a foreign domain may be made to point at us: DNS rebinding), or be listed.
+    name (a foreign domain may be made to point at us: DNS rebinding), or be listed. For a page of
+    ours it names no site, but `Host` is still that domain: pages are shown only by our own names.
     """
 
     def __init__(
         self,
-        allowed_origins: tuple[str, ...] = (),
+        allowed_origins: Iterable[str] = (),
         pages: Mapping[str, Callable[[], Page]] | None = None,
+        hosts: Iterable[str] = (),
     ) -> None:
-        self.allowed_origins = allowed_origins
         self.pages = pages or {}
+        self.change(allowed_origins, hosts)
+
+    def change(self, allowed_origins: Iterable[str], hosts: Iterable[str]) -> None:
+        """Take other sites, and other names of this host, while running."""
+        self._allowed_origins = tuple(allowed_origins)
+        self._hosts = {"localhost", *(name.lower() for name in hosts)}
 
     def look_at(self, request: Request) -> Page | None:
         """Give the answer to a request; None: let it become a WebSocket."""
@@ -43,15 +51,32 @@ class Doorman:
         if origins and not self._may_come_from(origins, request.headers.get_all("Host")):
             return Page(403, f"Origin {origins[0]!r} may not use this bus; see allowed_origins.\n")
         if path in self.pages:
-            return self.pages[path]()
+            return self._show(self.pages[path], request.headers.get_all("Host"))
         if path != "/":
             return Page(404, f"There is nothing at {path}; the bus is at /.\n")
         return None
 
+    def _show(self, page: Callable[[], Page], hosts: list[str]) -> Page:
+        # Who names no host at all is no browser.
+        if all(map(self._is_ours, hosts)):
+            return page()
+        return Page(403, f"Host {hosts[0]!r} is no name of this bus; see allowed_hosts.\n")
+
+    def _is_ours(self, host: str) -> bool:
+        """True for the names we know, and for every plain address: no site can be one."""
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+            if name in self._hosts:
+                return True
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
     def _may_come_from(self, origins: list[str], hosts: list[str]) -> bool:
         if len(origins) != 1:
             return False
-        if origins[0] in self.allowed_origins:
+        if origins[0] in self._allowed_origins:
             return True
         return len(hosts) == 1 and _is_same_site(origins[0], hosts[0])
 

@@ -126,6 +126,7 @@ def test_a_section_goes_when_the_last_of_its_deliveries_is_gone(log: Log) -> Non
     log.now += 1.0
     log.tidy()
     assert tail(log.path) == []
+    assert log.sections("way") == log.sections("by_message_id") == []  # no name outlives its time
     log.write(3)
     assert [entry.sender for entry in tail(log.path)] == ["a:3"]
     assert [attempt.to for attempt in trace(log.path, "m3")] == ["b:3"]
