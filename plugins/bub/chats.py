@@ -43,7 +43,7 @@ class TurnCancel(msgspec.Struct):
     """The data of a `turn.cancel`: which chat, as in a `tg_message`; the turn is the agent's."""
 
     channel: str | UnsetType = UNSET
-    chat_id: str | UnsetType = UNSET
+    chat_id: str | int | UnsetType = UNSET
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ def channel_of(prefix: str) -> str:
 
 def requested_chat(request: SpawnRequest, channel_types: list[str]) -> Placed:
     """Give the chat that a `spawn_request` is for; raises Refuse saying what is wrong with it."""
-    chat = checked_chat(request.channel, request.chat_id)
+    chat = checked_chat(request.channel, str(request.chat_id))
     check_channel_type(request.channel_type, channel_types)
     return Placed(chat, request.channel_type, chat.address)
 
@@ -84,7 +84,7 @@ def chat_of_message(
     prefix, _, rest = address.partition(":")
     channel = channel_of(message.channel or "") or channel_of(prefix)
     if message.chat_id and ":" not in sender:
-        chat = checked_chat(channel, message.chat_id)
+        chat = checked_chat(channel, str(message.chat_id))
         talkto = chat.address
     elif address:
         chat = checked_chat(channel, rest if channel_of(prefix) == channel else address)
