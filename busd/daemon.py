@@ -179,6 +179,9 @@ class Daemon:
         addresses = [listener.address for listener in self.listeners]
         local = [address for address in addresses if address.scheme == "unix"]
         self.plugins.bus_address = str((local or addresses)[0])
+        plain = (each for each in addresses if each.is_loopback and each.scheme in ("tcp", "ws"))
+        if web := next(plain, None):
+            self.plugins.web_socket_address = str(BusAddress("ws", "/", web.host, web.port))
         await self.plugins.start(tasks)
 
     def _leave_soon(self) -> None:

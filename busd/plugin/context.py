@@ -106,6 +106,11 @@ class Context:
         """Where local workers connect."""
         return self._running.host.bus_address
 
+    @property
+    def web_socket_address(self) -> str:
+        """Where a process of this host finds the bus by WebSocket; "" if it does not listen so."""
+        return self._running.host.web_socket_address
+
     # The bus
 
     def send(

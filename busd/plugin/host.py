@@ -80,6 +80,7 @@ class PluginHost:
         self.bus = bus
         self.settings = settings
         self.bus_address = ""
+        self.web_socket_address = ""
         self.loaded: dict[str, LoadedPlugin] = {}  # by the plugin's own name
         self.running: dict[str, RunningPlugin] = {}
         self.refused: dict[str, BadPlugin] = {}  # by origin

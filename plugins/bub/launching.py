@@ -9,6 +9,7 @@ from busd import AgentsSettings, WorkerSettings, worker_command
 from busd_plugins.bub.spawner import Launch
 
 if TYPE_CHECKING:
+    from busd import Context
     from busd_plugins.bub.sessions import Session
 
 
@@ -25,7 +26,7 @@ def config_of(session: Session) -> dict[str, Any]:
 
 
 def launch_of(
-    session: Session, settings: WorkerSettings, agents: AgentsSettings, bus_address: str
+    session: Session, settings: WorkerSettings, agents: AgentsSettings, ctx: Context
 ) -> Launch:
     """Give what its spawner needs to know; raises ConfigError if a secret would be seen."""
     command = worker_command(
@@ -33,12 +34,15 @@ def launch_of(
     )
     environment = {
         **settings.environment,
-        "BUSD_ADDRESS": bus_address,
+        "BUSD_ADDRESS": ctx.bus_address,
         "BUSD_CLIENT_ID": session.client_id,
         "BUSD_TALKTO": session.talkto,
         "BUSD_WORKSPACE": session.workspace,
         "BUSD_REPLY_TYPE": session.channel_type,
     }
+    if ctx.web_socket_address:
+        # Existing agents know only this one; one that needs a token has it set with its worker.
+        environment.setdefault("BUB_BUS_URL", ctx.web_socket_address)
     return Launch(
         client_id=session.client_id,
         command=command,

@@ -169,7 +169,7 @@ class Roster:
     def launch_of(self, agent: Agent) -> Launch:
         """Give what its spawner needs to know."""
         settings = self.worker_settings(agent.session.channel)
-        return launch_of(agent.session, settings, self.settings.agents, self.ctx.bus_address)
+        return launch_of(agent.session, settings, self.settings.agents, self.ctx)
 
     # What is said and written
 

@@ -43,8 +43,12 @@ uid = int(sys.argv[3])
 os.setgroups([])
 os.setgid(uid)
 os.setuid(uid)
-sock = socket.socket(socket.AF_UNIX)
-sock.connect(sys.argv[1])
+if sys.argv[1].isdigit():
+    sock = socket.socket(socket.AF_INET)
+    sock.connect(("127.0.0.1", int(sys.argv[1])))
+else:
+    sock = socket.socket(socket.AF_UNIX)
+    sock.connect(sys.argv[1])
 socket.send_fds(socket.socket(fileno=int(sys.argv[2])), [b"."], [sock.fileno()])
 sys.stdin.read()
 """
@@ -134,14 +138,28 @@ def join_with(
     return peer
 
 
-def connect_as(uid: int, daemon: Daemon, opened: ExitStack) -> Peer:
-    """Open a connection to the Unix socket as another user; skips if we may not be another."""
+def connect_as(uid: int, daemon: Daemon, opened: ExitStack, transport: Transport = "unix") -> Peer:
+    """Open a connection as another user; skips if we may not be another."""
+    peer: Peer
+    sock = _dial(uid, daemon.path if transport == "unix" else str(daemon.port), opened)
+    daemon.visitors.add(sock)
+    if transport == "ws":
+        peer = web = WebSocketPeer(sock)
+        web.shake_hands()
+    else:
+        peer = LinePeer(sock)
+    opened.callback(peer.close)
+    return peer
+
+
+def _dial(uid: int, where: str, opened: ExitStack) -> socket.socket:
+    """Connect as another user, to a path or a port."""
     if os.geteuid() != 0:
         pytest.skip("only root can connect as another user")
     ours, theirs = socket.socketpair()
     with ours, theirs:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _DIAL, daemon.path, str(theirs.fileno()), str(uid)],
+            [sys.executable, "-I", "-S", "-c", _DIAL, where, str(theirs.fileno()), str(uid)],
             cwd="/",
             stdin=subprocess.PIPE,
             pass_fds=[theirs.fileno()],
@@ -154,10 +172,7 @@ def connect_as(uid: int, daemon: Daemon, opened: ExitStack) -> Peer:
     assert descriptors, "it could not connect"
     sock = socket.socket(fileno=descriptors[0])
     sock.settimeout(30)
-    daemon.visitors.add(sock)
-    peer = LinePeer(sock)
-    opened.callback(peer.close)
-    return peer
+    return sock
 
 
 def join_as(uid: int, daemon: Daemon, name: str, opened: ExitStack) -> Peer:

@@ -31,7 +31,7 @@ def check(sender: str, type_name: str) -> str | None:
     return None
 '''
 GRANTS = [
-    {"name": "cat", "token": "cat", "client_ids": ["cat:*"]},
+    {"name": "cat", "token": "cat", "client_ids": ["cat:*"], "speak_as": ["client-*", "dog:*"]},
     {"name": "boss", "token": "boss", "speak_as": ["*"]},
 ]
 
@@ -71,6 +71,23 @@ def test_a_sender_that_may_not_send_a_type_is_refused_by_the_rule_of_the_plugin(
     assert error["data"]["rule"] == "type.zoo"
 
 
+def test_a_made_up_sender_changes_nothing_about_what_a_peer_may_send(
+    zoo: Daemon, opened: ExitStack
+) -> None:
+    cat = join_by_token(zoo, "cat", "cat:2", opened)
+    made_up = {"from": "client-0123456789abcdef"}
+    assert "result" in cat.answer_to(cat.send_message("x", {"type": "meow"}, **made_up))
+    error = cat.answer_to(cat.send_message("x", {"type": "bark"}, **made_up))["error"]
+    assert (error["message"], error["data"]["rule"]) == ("cats may not bark", "type.zoo")
+
+
+def test_a_peer_may_send_what_the_one_it_is_granted_to_speak_as_may(
+    zoo: Daemon, opened: ExitStack
+) -> None:
+    cat = join_by_token(zoo, "cat", "cat:3", opened)
+    assert "result" in cat.answer_to(cat.send_message("x", {"type": "bark"}, **{"from": "dog:1"}))
+
+
 def test_whoever_may_speak_as_anybody_is_not_asked(zoo: Daemon, opened: ExitStack) -> None:
     boss = join_by_token(zoo, "boss", "cat:boss", opened)
     assert boss.answer_to(boss.send_message("x", {"type": "bark"}))["result"]["accepted"]
@@ -86,6 +103,9 @@ def test_explain_asks_the_same_table(zoo: Daemon, tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, f"unix:{zoo.path}")
     about = ("explain", "--from", "cat:1", "--to", "x", "--token", "cat", "--type")
     said = terminal.busd(*about, "bark")
+    assert (said.code, said.out) == (77, "refused by type.zoo: cats may not bark\n")
+    made_up = ("explain", "--from", "client-1", "--client-id", "cat:1", "--to", "x")
+    said = terminal.busd(*made_up, "--token", "cat", "--type", "bark")
     assert (said.code, said.out) == (77, "refused by type.zoo: cats may not bark\n")
     assert terminal.busd(*about, "meow").code == 0
     said = terminal.busd("explain", "--from", "cat:1", "--to", "x", "--type", "bark")

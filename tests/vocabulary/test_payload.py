@@ -159,3 +159,46 @@ def test_a_reply_has_its_chat_beside_its_content_and_is_read_from_either_place()
 def test_unknown_members_are_no_mistake() -> None:
     payload = {"type": "tg_message", "x": 1, "content": {"text": "hi", "y": 2}}
     assert read_message(raw(payload), TgMessage) == TgMessage("hi")
+
+
+# What existing peers send
+
+
+def test_null_is_the_same_as_absent_in_every_optional_member_of_every_type() -> None:
+    for kind in BUB_TYPES:
+        fields = msgspec.structs.fields(kind)
+        required = {
+            field.encode_name: _SAMPLES[field.encode_name] for field in fields if field.required
+        }
+        nulls = {field.encode_name: None for field in fields if not field.required}
+        envelope = {"type": type_name_of(kind), "content": required}
+        more = {"from": None, "timestamp": None, "messageId": None}
+        bare = read_message(raw(envelope), kind)
+        assert read_message(raw(envelope | more | {"content": required | nulls}), kind) == bare
+
+
+def test_a_null_type_is_no_type() -> None:
+    assert type_of(raw({"type": None, "content": None})) == ""
+
+
+@pytest.mark.parametrize("chat_id", [555, -1001234567890, "555"])
+def test_ids_are_texts_or_numbers_and_leave_as_they_came(chat_id: str | int) -> None:
+    content = {"text": "hi", "senderId": chat_id, "chat_id": chat_id}
+    words = read_message(raw({"content": content}), TgMessage)
+    assert (words.senderId, words.chat_id) == (chat_id, chat_id)
+    reply = TgReply("hi", reply_to_message_id=chat_id, chat_id=chat_id)
+    written = json.loads(bytes(write_message(reply)))
+    assert (written["reply_to_message_id"], written["chat_id"]) == (chat_id, chat_id)
+    assert read_message(raw(written), TgReply) == reply
+
+
+_SAMPLES: dict[str, object] = {
+    "chat_id": "1",
+    "channel": "telegram",
+    "channel_type": "telegram",
+    "success": True,
+    "text": "hi",
+    "status": "ok",
+    "agent_id": "agent:x",
+    "event": "turn.cancel",
+}
