@@ -158,7 +158,8 @@ class SystemdSpawner:
                 endings = files.new_endings()
         files.forget_position()
         if done.returncode != 0 and not endings:
-            raise ManagerSilent(last_line(done.stderr))
+            said = last_line(done.stderr) or f"systemd-run ended with exit code {done.returncode}"
+            raise ManagerSilent(said)
         if done.returncode != 0:
             # It has run and ended already, which is reported; unless systemd could not even run it.
             problem = why_not(endings[0], launch)

@@ -21,7 +21,7 @@ from tests.daemons import PATIENCE_SECONDS, Daemon, Loop, open_daemon, serve_arg
 from tests.systemd.managers import (
     NoManager,
     UserManager,
-    is_booted,
+    has_own_mounts,
     open_journal,
     open_user_manager,
 )
@@ -57,7 +57,7 @@ def before(manager: UserManager, monkeypatch: pytest.MonkeyPatch) -> Callable[[]
     """What a daemon does first so that it runs where the manager does."""
     for name, value in manager.environment().items():
         monkeypatch.setenv(name, value)
-    return (lambda: None) if is_booted() else partial(enter_mounts_of, manager.process.pid)
+    return partial(enter_mounts_of, manager.process.pid) if has_own_mounts() else lambda: None
 
 
 def enter_mounts_of(pid: int) -> None:
@@ -149,6 +149,7 @@ async def test_chats_are_answered_after_the_guard_died_and_the_next_one_guards_a
     with open_daemon(loop, SYSTEMD, before=before) as daemon:
         async with open_bridge(daemon) as bridge:
             await bridge.route("1", "hello")
+            await bridge.event("spawned")  # the manager says so, perhaps after the answer
             guard = manager.show((await bridge.agent())["systemdUnit"], "BindsTo")
             manager.systemctl("kill", "--signal=SIGKILL", guard)
             assert guard in (await bridge.event("failed"))["reason"]
@@ -169,6 +170,7 @@ async def test_the_doctor_sees_that_the_guard_of_the_workers_died(
     with open_daemon(loop, SYSTEMD, before=before) as daemon:
         async with open_bridge(daemon) as bridge:
             await bridge.route("1", "hello")
+            await bridge.event("spawned")  # the manager says so, perhaps after the answer
             guard = manager.show((await bridge.agent())["systemdUnit"], "BindsTo")
             assert f"ok       guard: {guard} runs" in await doctor(manager, daemon)
             manager.systemctl("kill", "--signal=SIGKILL", guard)
