@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from busd.agent.folder import append_private, read_private, write_private
+from busd.agent.folder import append_private, read_lines, write_private
 
 log = logging.getLogger("busd.agent")
 
@@ -64,13 +64,13 @@ class Conversation:
         if self._file is None:
             return
         try:
-            content = read_private(self._file, _MAX_FILE_BYTES)
-            for line in content.splitlines():
+            line = b"\n"
+            for line in read_lines(self._file, _MAX_FILE_BYTES):
                 self._load_line(line)
             while self._spoken and self._spoken[0].role != "user":
                 self._spoken.popleft()
             self._forget()
-            if not content.endswith(b"\n") and content:
+            if not line.endswith(b"\n"):
                 write_private(self._file, _lines(self._spoken))
         except OSError as problem:
             log.warning("%s cannot be read: %s", self._file, problem)

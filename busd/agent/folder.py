@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from busd.errors import ConfigError
 
@@ -21,11 +23,26 @@ def read_private(file: Path, max_bytes: int) -> bytes:
     """Give the last `max_bytes` of a file, nothing if there is none."""
     try:
         with file.open("rb") as opened:
-            size = opened.seek(0, os.SEEK_END)
-            opened.seek(max(0, size - max_bytes))
-            return opened.read(max_bytes)
+            size = _seek_last(opened, max_bytes)
+            return opened.read(size)  # not max_bytes: it would be allocated before a byte is read
     except FileNotFoundError:
         return b""
+
+
+def read_lines(file: Path, max_bytes: int) -> Iterator[bytes]:
+    """Yield the lines in the last `max_bytes` of a file, one in memory at a time."""
+    try:
+        with file.open("rb") as opened:
+            _seek_last(opened, max_bytes)
+            yield from opened
+    except FileNotFoundError:
+        return
+
+
+def _seek_last(opened: BinaryIO, max_bytes: int) -> int:
+    """Go to where the last `max_bytes` begin; return how many bytes there are."""
+    size = opened.seek(0, os.SEEK_END)
+    return size - opened.seek(max(0, size - max_bytes))
 
 
 def write_private(file: Path, content: bytes) -> None:

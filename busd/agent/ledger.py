@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from busd.agent.folder import append_private, read_private, write_private
+from busd.agent.folder import append_private, read_lines, write_private
 
 log = logging.getLogger("busd.agent")
 
@@ -111,10 +111,10 @@ class Ledger:
         if self._file is None:
             return
         try:
-            content = read_private(self._file, _MAX_FILE_BYTES)
-            for line in content.splitlines():
+            line = b"\n"
+            for line in read_lines(self._file, _MAX_FILE_BYTES):
                 self._load_line(line)
-            if not content.endswith(b"\n") and content:
+            if not line.endswith(b"\n"):
                 self._compact(self._file)  # the next line must not begin where this one broke off
         except OSError as problem:
             log.warning("%s cannot be read: %s", self._file, problem)

@@ -17,6 +17,7 @@ from busd import __version__
 from busd.client.client import Client
 from busd.errors import BusdError, ConfigError
 from busd.ops.config import Settings, load_settings
+from busd.ops.doctor_guard import check_guard
 from busd.ops.doctor_units import SPARE_FILES, examine_units, has_failed, held_sockets
 from busd.ops.doubts import check_listening, find_doubts
 from busd.ops.finding import Finding, run_quietly
@@ -48,10 +49,12 @@ def examine(layout: Layout, config: Path | None, address: str | None) -> Iterato
         words = f"cannot read {path}: {problem.strerror}"
         yield Finding("configuration", "problem", words, f"see to it that you may read {path}")
     is_default = settings.state == str(state_directory())
-    yield from check_state(layout, layout.state if is_default else Path(settings.state))
+    state = layout.state if is_default else Path(settings.state)
+    yield from check_state(layout, state)
     yield from check_clock()
     yield from check_file_limit(settings.wire.max_connections)
     yield from examine_units(layout, settings.wire.max_connections)
+    yield from check_guard(state)
     if has_failed(layout) and address is None:
         return  # to knock would start it again, and again in vain
     for place in places:

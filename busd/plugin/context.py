@@ -88,8 +88,8 @@ class Context:
 
     @property
     def state(self) -> Path:
-        """The folder that outlives a restart; the daemon's own."""
-        return Path(self.settings.state)
+        """The folder that outlives a restart; the daemon's own. An absolute path."""
+        return Path(self.settings.state).resolve()  # what plugins start runs elsewhere
 
     @property
     def log(self) -> Any:

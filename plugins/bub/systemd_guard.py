@@ -7,7 +7,10 @@ kept have a guard that waits a while for the next daemon, and then guards that o
 from __future__ import annotations
 
 import os
+from itertools import chain, count
 from pathlib import Path
+
+import anyio
 
 from busd import AgentsSettings
 from busd_plugins.bub.systemctl import ManagerSilent, ServiceManager, last_line
@@ -23,41 +26,76 @@ done
 """
 
 
-async def start_guard(
-    manager: ServiceManager, household: int, folder: Path, agents: AgentsSettings
-) -> str:
-    """Be guarded from now on; gives the name of the guard's unit, raises ManagerSilent."""
-    is_kept = agents.when_bus_stops == "keep"
-    prefix = f"busd-guard-{household:010x}-"
-    name = f"{prefix}{'keep' if is_kept else os.getpid()}.service"
-    known = _pid_file(folder, name)
-    _write_pid(known)
-    guards = await manager.states(f"{prefix}*.service")
-    if guards.get(name) == "active/running":
-        return name  # of an earlier daemon, and now of this one
-    seconds = agents.adopt_seconds if is_kept else 0
-    script = _GUARD.replace("$", "$$")  # systemd puts variables into a command line itself
-    done = await manager.run(
-        "systemd-run",
-        f"--{manager.flavour}",
-        "--quiet",
-        "--collect",
-        f"--unit={name}",
-        "--description=ends the workers after the bus",
-        *("sh", "-c", script, str(known).replace("$", "$$"), f"{seconds:g}"),
-    )
-    if done.returncode != 0:
-        raise ManagerSilent(last_line(done.stderr))
-    return name
+class Guards:
+    """The guard of new workers; and those before it, of workers that were started then."""
 
+    def __init__(self, manager: ServiceManager, household: int, folder: Path) -> None:
+        self._manager = manager
+        self._prefix = f"busd-guard-{household:010x}-"
+        self._folder = folder
+        self._kind = ""
+        self._away_seconds = 0.0  # that the daemon may be away
+        self._is_starting = anyio.Lock()
+        self.unit = ""  # of the guard that new workers are bound to
+        self.units: list[str] = []
 
-def forget_guard(folder: Path, name: str) -> None:
-    """Remove what belongs to a guard that was stopped."""
-    _pid_file(folder, name).unlink(missing_ok=True)
+    async def start(self, agents: AgentsSettings) -> None:
+        """Be guarded from now on as the settings want it; raises ManagerSilent."""
+        is_kept = agents.when_bus_stops == "keep"
+        self._kind = "keep" if is_kept else str(os.getpid())
+        self._away_seconds = agents.adopt_seconds if is_kept else 0.0
+        _write_pid(self._pid_file)
+        async with self._is_starting:
+            for unit in await self._manager.states(f"{self._prefix}*{self._kind}.service"):
+                if not await self.has_ended(unit):
+                    return self._use(unit)  # of an earlier daemon, and now of this one
+            return await self._run()
 
+    async def revive(self) -> None:
+        """Start another guard if this one has ended; raises ManagerSilent."""
+        async with self._is_starting:
+            if await self.has_ended(self.unit):
+                await self._run()
 
-def _pid_file(folder: Path, name: str) -> Path:
-    return folder / f"{name}.pid"
+    async def has_ended(self, unit: str) -> bool:
+        """Tell whether a guard has ended, or is just about to; raises ManagerSilent."""
+        shown = await self._manager.show(unit, ("ActiveState", "Job"))
+        # While workers that are bound to it end, a guard that was stopped still runs.
+        return shown.get("ActiveState") != "active" or bool(shown.get("Job"))
+
+    def forget(self) -> None:
+        """Remove what belongs to guards that were stopped."""
+        self._pid_file.unlink(missing_ok=True)
+
+    @property
+    def _pid_file(self) -> Path:
+        return self._folder / f"{self._prefix}{self._kind}.pid"
+
+    async def _run(self) -> None:
+        known = await self._manager.states(f"{self._prefix}*.service")
+        # Never a name that was used: workers bound to the one before may still be about to end.
+        names = (f"{self._prefix}{n}-{self._kind}.service" for n in count(2))
+        first = f"{self._prefix}{self._kind}.service"
+        unit = next(n for n in chain([first], names) if n not in known and n not in self.units)
+        script = _GUARD.replace("$", "$$")  # systemd puts variables into a command line itself
+        done = await self._manager.run(
+            "systemd-run",
+            f"--{self._manager.flavour}",
+            "--quiet",
+            "--collect",
+            f"--unit={unit}",
+            "--description=ends the workers after the bus",
+            *("sh", "-c", script, str(self._pid_file).replace("$", "$$")),
+            f"{self._away_seconds:g}",
+        )
+        if done.returncode != 0:
+            raise ManagerSilent(last_line(done.stderr))
+        self._use(unit)
+
+    def _use(self, unit: str) -> None:
+        self.unit = unit
+        if unit not in self.units:
+            self.units.append(unit)
 
 
 def _write_pid(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import anyio
 from anyio import to_thread
@@ -14,7 +15,7 @@ from busd_plugins.bub.journal import Journal
 from busd_plugins.bub.keeper.family import household_of
 from busd_plugins.bub.spawner import Launch, SpawnFailed
 from busd_plugins.bub.systemctl import ManagerSilent, ServiceManager, last_line
-from busd_plugins.bub.systemd_guard import forget_guard, start_guard
+from busd_plugins.bub.systemd_guard import Guards
 from busd_plugins.bub.systemd_limits import SLICE, limits_in_force, set_ceiling
 from busd_plugins.bub.systemd_unit import UnitFiles, command_of, unit_name, unit_prefix, why_not
 from busd_plugins.bub.systemd_watch import SHOWN, SystemdWatch, is_alive
@@ -43,30 +44,30 @@ class SystemdSpawner:
         self._manager = manager
         self._journal = journal
         self._version = 0
-        self._watch = SystemdWatch(manager)
-        self._workers = self._watch.workers
+        self._guards: Guards
+        self._watch: SystemdWatch
+        self._workers: dict[str, SystemdWorker] = {}
         self._starting: set[str] = set()
         self._found: set[str] = set()  # units of an earlier daemon that nobody has adopted
         self._tasks: TaskGroup
         self._prefix = ""
-        self._household = 0
-        self._guard = ""
-        self._old_guards: set[str] = set()  # from before a reload, of workers started then
 
     async def __aenter__(self) -> SystemdSpawner:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._household = household_of(self._state)
-        self._prefix = unit_prefix(self._household)
+        household = household_of(self._state)
+        self._prefix = unit_prefix(household)
+        self._guards = Guards(self._manager, household, self._folder)
+        self._watch = SystemdWatch(self._manager, self._guards, self._prefix, self._workers)
         try:
             await set_ceiling(self._manager, self._agents)
             self._version = await self._manager.version()
             await self._take_stock()
-            await self._be_guarded()
+            await self._guards.start(self._agents)
         except ManagerSilent as problem:
             raise SpawnFailed(f"the service manager does not do it: {problem}") from None
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
-        self._tasks.start_soon(self._watch.run, self._prefix)
+        self._tasks.start_soon(self._watch.run)
         if self._found:
             self._tasks.start_soon(self._end_unclaimed)
         return self
@@ -86,8 +87,7 @@ class SystemdSpawner:
         try:
             await set_ceiling(self._manager, agents)
             if before.when_bus_stops != agents.when_bus_stops:
-                self._old_guards.add(self._guard)
-                await self._be_guarded()
+                await self._guards.start(agents)
                 if self._workers and agents.when_bus_stops == "keep":
                     problems.append(_NOT_KEPT)
         except ManagerSilent as problem:
@@ -95,10 +95,6 @@ class SystemdSpawner:
         return problems
 
     # -- before the first worker ---------------------------------------------------------------
-
-    async def _be_guarded(self) -> None:
-        self._guard = await start_guard(self._manager, self._household, self._folder, self._agents)
-        self._old_guards.discard(self._guard)
 
     async def _take_stock(self) -> None:
         """See what an earlier daemon has left; unless it is to be kept, that ends now."""
@@ -126,7 +122,7 @@ class SystemdSpawner:
         try:
             has_journal = self._journal is not None
             await to_thread.run_sync(partial(files.prepare, launch, has_journal=has_journal))
-            await self._run_unit(launch, unit, files, command)
+            guard = await self._run_unit(launch, unit, files, command)
             shown = await self._manager.show(unit, SHOWN)
         except BaseException as problem:
             with anyio.CancelScope(shield=True):
@@ -143,16 +139,41 @@ class SystemdSpawner:
         worker.pid = int(shown.get("MainPID") or 0)
         worker.control_group = shown.get("ControlGroup", "")
         worker.limits = limits_in_force(worker.control_group, launch, worker.pid)
+        worker.guard = guard
         self._workers[launch.client_id] = worker
         return worker
 
     async def _run_unit(
         self, launch: Launch, unit: str, files: UnitFiles, command: list[str]
-    ) -> None:
+    ) -> str:
+        """Run it, bound to a guard; one that has died is replaced. Return the guard's unit."""
+        guard = self._guards.unit
+        done = await self._try_unit(launch, unit, files, command, guard)
+        endings = files.new_endings()
+        if done.returncode != 0 and not endings:
+            await self._guards.revive()
+            if guard != self._guards.unit:
+                guard = self._guards.unit
+                done = await self._try_unit(launch, unit, files, command, guard)
+                endings = files.new_endings()
+        files.forget_position()
+        if done.returncode != 0 and not endings:
+            said = last_line(done.stderr) or f"systemd-run ended with exit code {done.returncode}"
+            raise ManagerSilent(said)
+        if done.returncode != 0:
+            # It has run and ended already, which is reported; unless systemd could not even run it.
+            problem = why_not(endings[0], launch)
+            if problem is not None:
+                raise SpawnFailed(problem)
+        return guard
+
+    async def _try_unit(
+        self, launch: Launch, unit: str, files: UnitFiles, command: list[str], guard: str
+    ) -> CompletedProcess[bytes]:
         has_journal = self._journal is not None
         properties = files.properties(launch, self._version, has_journal=has_journal)
-        properties += [f"BindsTo={self._guard}", f"After={self._guard}"]
-        done = await self._manager.run(
+        properties += [f"BindsTo={guard}", f"After={guard}"]
+        return await self._manager.run(
             "systemd-run",
             f"--{self._manager.flavour}",
             "--quiet",
@@ -164,16 +185,6 @@ class SystemdSpawner:
             "--",
             *command,
         )
-        if done.returncode == 0:
-            return
-        endings = files.new_endings()
-        files.forget_position()
-        if not endings:
-            raise ManagerSilent(last_line(done.stderr))
-        # It has run and ended already, which is reported; unless systemd could not even run it.
-        problem = why_not(endings[0], launch)
-        if problem is not None:
-            raise SpawnFailed(problem)
 
     async def adopt(self, client_id: str, unit: str) -> SystemdWorker | None:
         """Take over the unit of a worker that an earlier daemon started."""
@@ -199,6 +210,7 @@ class SystemdSpawner:
         worker.control_group = shown.get("ControlGroup", "")
         worker.limits = limits_in_force(worker.control_group)
         worker.stop_seconds = self._agents.stop_seconds
+        worker.guard = shown.get("BindsTo", "")
         self._workers[client_id] = worker
         return worker
 
@@ -231,7 +243,5 @@ class SystemdSpawner:
         await self._stop_units([worker.unit for worker in ending])
         for worker in ending:
             self._watch.end(worker, "stopped", "")
-        guards = [self._guard, *self._old_guards]
-        await self._stop_units(guards)
-        for guard in guards:
-            forget_guard(self._folder, guard)
+        await self._stop_units(self._guards.units)
+        self._guards.forget()

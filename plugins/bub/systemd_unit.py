@@ -12,6 +12,7 @@ import msgspec
 
 from busd_plugins.bub.journal import identifier_of
 from busd_plugins.bub.keeper.log import FILE_NAME
+from busd_plugins.bub.keeper.worker import BAD_CONFIGURATION, reason_of
 from busd_plugins.bub.spawner import Launch, SpawnFailed, environment_of
 from busd_plugins.bub.systemd_limits import limit_properties
 
@@ -41,8 +42,8 @@ class Ending(msgspec.Struct, frozen=True):
     def reason(self) -> str:
         if self.result == "oom-kill":
             return "out of memory"
-        if self.code == "exited":
-            return f"exit code {self.status}"
+        if self.code == "exited" and self.status.isdigit():
+            return reason_of(int(self.status))
         return f"killed by SIG{self.status}" if self.code else self.result
 
     @property
@@ -169,6 +170,7 @@ def restart_properties(launch: Launch, version: int) -> dict[str, str]:
     properties = {
         "Restart": "on-failure",
         "RestartForceExitStatus": _NO_CLEAN_END,
+        "RestartPreventExitStatus": str(BAD_CONFIGURATION),
         "RestartSec": f"{first:g}s",
         "StartLimitBurst": str(starts),
         "StartLimitIntervalSec": f"{starts * _RUN_SECONDS}s",

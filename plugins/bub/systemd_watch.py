@@ -9,10 +9,11 @@ from anyio import to_thread
 
 from busd_plugins.bub.spawner import Report
 from busd_plugins.bub.systemctl import ManagerSilent, ServiceManager
+from busd_plugins.bub.systemd_guard import Guards
 from busd_plugins.bub.systemd_unit import Ending
 from busd_plugins.bub.systemd_worker import SystemdWorker, look_at_files
 
-SHOWN = ("MainPID", "ControlGroup", "WorkingDirectory", "StandardOutput")
+SHOWN = ("MainPID", "ControlGroup", "WorkingDirectory", "StandardOutput", "BindsTo")
 _LOOK_SECONDS = 0.25  # at the files in which systemd notes how a worker ended
 _FLOOD_LOOK_SECONDS = 0.02  # while a worker prints without end: its log is cut each time
 _ASK_LOOKS = 4  # every so many looks the manager is asked, too: one question for all units
@@ -22,14 +23,20 @@ _SILENT_LOOKS = 40
 class SystemdWatch:
     """The workers that run, by client id."""
 
-    def __init__(self, manager: ServiceManager) -> None:
-        self.workers: dict[str, SystemdWorker] = {}
+    def __init__(
+        self,
+        manager: ServiceManager,
+        guards: Guards,
+        prefix: str,
+        workers: dict[str, SystemdWorker],
+    ) -> None:
+        self.workers = workers
         self._manager = manager
-        self._prefix = ""
-
-    async def run(self, prefix: str) -> None:
-        """Report what happens to the workers, from what systemd notes and what it says."""
+        self._guards = guards
         self._prefix = prefix  # of all their units
+
+    async def run(self) -> None:
+        """Report what happens to the workers, from what systemd notes and what it says."""
         looks = silent = 0
         while True:
             is_flooded = any(worker.is_flooding for worker in self.workers.values())
@@ -84,11 +91,14 @@ class SystemdWatch:
     async def _conclude(self, worker: SystemdWorker) -> None:
         """A unit is no more: say whether it ended well."""
         ending = worker.last_ending
-        if ending is not None and ending.is_clean:
+        if worker.guard and await self._guards.has_ended(worker.guard):
+            reason = f"systemd ended it with its guard, {worker.guard}"
+            self.end(worker, "failed", reason, tuple(await worker.last_lines()))
+        elif ending is not None and ending.is_clean:
             self.end(worker, "stopped", ending.reason)
-            return
-        reason = "its unit is gone" if ending is None else ending.reason
-        self.end(worker, "failed", reason, tuple(await worker.last_lines()))
+        else:
+            reason = "its unit is gone" if ending is None else ending.reason
+            self.end(worker, "failed", reason, tuple(await worker.last_lines()))
 
     def _give_up(self) -> None:
         for worker in list(self.workers.values()):

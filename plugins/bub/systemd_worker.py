@@ -30,6 +30,7 @@ class SystemdWorker:
         self.unit = unit
         self.log = f"{IN_JOURNAL}{unit}" if journal else str(logs / FILE_NAME)
         self.control_group = ""
+        self.guard = ""  # the unit that it is bound to
         self.limits: dict[str, str] = {}
         self.stop_seconds = 5.0
         self.files = files

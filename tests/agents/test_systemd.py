@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -10,19 +11,21 @@ from contextlib import ExitStack
 from functools import partial
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from busd_plugins.bub.chats import Chat
 from tests.agents.bridges import light_workers, next_line, open_bridge
 from tests.agents.test_names import POSERS, check_posers
-from tests.daemons import PATIENCE_SECONDS, Loop, open_daemon, serve_args
+from tests.daemons import PATIENCE_SECONDS, Daemon, Loop, open_daemon, serve_args
 from tests.systemd.managers import (
     NoManager,
     UserManager,
-    is_booted,
+    has_own_mounts,
     open_journal,
     open_user_manager,
 )
+from tests.workers.processes import wait_for_end
 
 pytestmark = pytest.mark.anyio
 
@@ -54,7 +57,7 @@ def before(manager: UserManager, monkeypatch: pytest.MonkeyPatch) -> Callable[[]
     """What a daemon does first so that it runs where the manager does."""
     for name, value in manager.environment().items():
         monkeypatch.setenv(name, value)
-    return (lambda: None) if is_booted() else partial(enter_mounts_of, manager.process.pid)
+    return partial(enter_mounts_of, manager.process.pid) if has_own_mounts() else lambda: None
 
 
 def enter_mounts_of(pid: int) -> None:
@@ -138,6 +141,54 @@ async def test_a_unit_killed_while_it_owes_an_ack_is_restarted_and_the_message_a
             assert ack.success, ack.message
             await bridge.event("restarted")
             assert bridge.replies("1") == [f"{WORKER}: die"]
+
+
+async def test_chats_are_answered_after_the_guard_died_and_the_next_one_guards_as_well(
+    loop: Loop, manager: UserManager, before: Callable[[], None]
+) -> None:
+    with open_daemon(loop, SYSTEMD, before=before) as daemon:
+        async with open_bridge(daemon) as bridge:
+            await bridge.route("1", "hello")
+            await bridge.event("spawned")  # the manager says so, perhaps after the answer
+            guard = manager.show((await bridge.agent())["systemdUnit"], "BindsTo")
+            manager.systemctl("kill", "--signal=SIGKILL", guard)
+            assert guard in (await bridge.event("failed"))["reason"]
+            for chat in ("1", "2"):
+                ack = await bridge.route(chat, "pid")
+                assert ack.success, ack.message
+            pids = [int(await bridge.reply("1", 2)), int(await bridge.reply("2"))]
+            daemon.signal(signal.SIGKILL)
+            daemon.wait()
+            for pid in pids:
+                await wait_for_end(pid)
+        daemon.start_again(loop, SYSTEMD, before)
+
+
+async def test_the_doctor_sees_that_the_guard_of_the_workers_died(
+    loop: Loop, manager: UserManager, before: Callable[[], None]
+) -> None:
+    with open_daemon(loop, SYSTEMD, before=before) as daemon:
+        async with open_bridge(daemon) as bridge:
+            await bridge.route("1", "hello")
+            await bridge.event("spawned")  # the manager says so, perhaps after the answer
+            guard = manager.show((await bridge.agent())["systemdUnit"], "BindsTo")
+            assert f"ok       guard: {guard} runs" in await doctor(manager, daemon)
+            manager.systemctl("kill", "--signal=SIGKILL", guard)
+            await bridge.event("failed")
+            words = f"warning  guard: {guard} has ended, and systemd ended the workers with it"
+            assert words in await doctor(manager, daemon)
+            await bridge.route("1", "hello")
+            assert "ok       guard: " in await doctor(manager, daemon)
+        daemon.stop()
+        assert " guard: " not in await doctor(manager, daemon)
+
+
+async def doctor(manager: UserManager, daemon: Daemon) -> str:
+    """Return what `busd doctor` says of a daemon with a state directory of its own."""
+    config = daemon.folder / "doctor.toml"
+    config.write_text(f"state = {json.dumps(str(daemon.folder / 'state'))}\n")
+    words = ("doctor", "--user", "--config", str(config), "--address", f"unix:{daemon.path}")
+    return (await anyio.to_thread.run_sync(manager.busd, *words)).stdout
 
 
 async def test_units_that_are_to_be_kept_are_found_again_by_the_next_bus(

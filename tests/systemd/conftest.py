@@ -98,21 +98,20 @@ def user_manager() -> Iterator[UserManager]:
 @pytest.fixture
 def service(user_manager: UserManager) -> Iterator[Service]:
     """busd as a service, not started yet; afterwards all is as it was."""
-    port = free_port()
-    user_manager.drop_in(
-        "busd.socket",
+    with open_port() as port:
+        lines = ["ListenStream=", "ListenStream=%t/busd/bus.sock"]
         # Not the usual port: the bus of whoever runs the tests may be there.
-        f"[Socket]\nListenStream=\nListenStream=%t/busd/bus.sock\nListenStream=127.0.0.1:{port}\n",
-    )
-    user_manager.drop_in(
-        "busd.service",
-        f"[Service]\nEnvironment=PYTHONPATH={ROOT}\n"
-        f"StandardError=append:{user_manager.folder}/busd.log\n",
-    )
-    user_manager.systemctl("daemon-reload")
-    service = Service(user_manager, port)
-    yield service
-    service.forget()
+        lines += [f"ListenStream=127.0.0.1:{port}", "ReusePort=yes"]
+        user_manager.drop_in("busd.socket", "\n".join(["[Socket]", *lines, ""]))
+        user_manager.drop_in(
+            "busd.service",
+            f"[Service]\nEnvironment=PYTHONPATH={ROOT}\n"
+            f"StandardError=append:{user_manager.folder}/busd.log\n",
+        )
+        user_manager.systemctl("daemon-reload")
+        service = Service(user_manager, port)
+        yield service
+        service.forget()
 
 
 @pytest.fixture(scope="session")
@@ -147,7 +146,10 @@ def sees_python() -> list[str]:
     return ["ProtectHome=tmpfs", f"BindReadOnlyPaths={' '.join(sorted(places))}"]
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port: int = sock.getsockname()[1]
-        return port
+@contextmanager
+def open_port() -> Iterator[int]:
+    """Reserve a port that only a socket with SO_REUSEPORT gets, and nobody by chance."""
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.bind(("127.0.0.1", 0))  # it never listens: all connections go to the other socket
+        yield sock.getsockname()[1]

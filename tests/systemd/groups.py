@@ -17,19 +17,24 @@ from pathlib import Path
 from tests.daemons import PATIENCE_SECONDS
 
 _MOUNTS = Path("/sys/fs/cgroup")
-_ENTER = 'while [ "$1" != -- ]; do echo 0 > "$1/cgroup.procs"; shift; done; shift; exec "$@"'
+# Made once more where they are entered: whoever owns a group above may remove empty ones.
+_ENTER = """
+while [ "$1" != -- ]; do mkdir -p "$1"; echo 0 > "$1/cgroup.procs"; shift; done
+shift; exec "$@"
+"""
 
 
 @contextmanager
 def open_group(name: str) -> Iterator[list[str]]:
-    """Make a group below our own; gives what a command line begins with to run in there.
+    """Make a group below our own; yields what a command line begins with to run in there.
 
-    That is nothing where we may make none: the manager says itself what it thinks of that.
+    That is nothing where we may make none.
     """
     where = _own_group() / f"{name}.slice"  # a slice: whoever looks for a unit looks further inside
-    made = [tree / where for tree in _trees() if _can_make(tree / where)]
+    made = {tree / where: tree for tree in _trees() if _can_make(tree / where)}
+    entered = [str(group) for group, tree in made.items() if _is_entered(tree)]
     try:
-        yield ["sh", "-ec", _ENTER, "sh", *map(str, filter(_is_entered, made)), "--"]
+        yield ["sh", "-ec", _ENTER, "sh", *entered, "--"] if entered else []
     finally:
         for group in made:
             _end_all(group)
@@ -46,6 +51,8 @@ def _own_group() -> Path:
 
 def _trees() -> list[Path]:
     """Give the one tree of version 2, or those of version 1: systemd's, one for each controller."""
+    if not _MOUNTS.is_dir():
+        return []
     mounts = [_MOUNTS] if _is_group(_MOUNTS) else sorted(_MOUNTS.iterdir())
     return [tree for tree in mounts if _is_group(tree)]
 
@@ -68,9 +75,9 @@ def _can_make(group: Path) -> bool:
     return True
 
 
-def _is_entered(group: Path) -> bool:
-    """Tell whether it is in a tree by which systemd finds itself; in others it must just exist."""
-    return (group / "cgroup.controllers").exists() or _MOUNTS / "systemd" in group.parents
+def _is_entered(tree: Path) -> bool:
+    """Tell whether systemd finds itself by this tree; in others the group must just exist."""
+    return (tree / "cgroup.controllers").exists() or tree == _MOUNTS / "systemd"
 
 
 def _end_all(group: Path) -> None:
@@ -81,7 +88,10 @@ def _end_all(group: Path) -> None:
 
 
 def _pids_in(file: Path) -> list[int]:
-    return [int(line) for line in file.read_text().splitlines()]
+    try:
+        return [int(line) for line in file.read_text().splitlines()]
+    except OSError:
+        return []  # the group has just been removed
 
 
 def _end(pid: int) -> None:

@@ -1,8 +1,10 @@
 """Real service managers for the tests, as plain processes: nothing of this host is touched.
 
-A user's manager runs in folders of its own. A system's manager runs in namespaces of its own, with
-an empty /run, /etc/systemd, /var/lib and network; only root can make these. Both run in control
-groups of their own.
+A user's manager runs in folders of its own, and if root runs the tests with a /run/systemd of its
+own, so that nothing depends on whether this host has systemd, or pretends to. A system's manager
+runs in namespaces of its own, with an empty /run, /etc/systemd, /var/lib and network; only root can
+make these. Each runs in a control group of its own, or not at all, and gets nothing of our
+environment but the PATH: other managers, of tests or of this host, are no concern of its.
 """
 
 from __future__ import annotations
@@ -108,9 +110,8 @@ class UserManager(Manager):
         return self.folder / "run/busd/bus.sock"
 
     def command(self, *words: str) -> list[str]:
-        if is_booted():
+        if not has_own_mounts():
             return list(words)
-        # It has a /run/systemd of its own.
         return ["nsenter", f"--target={self.process.pid}", "--mount", *words]
 
     def environment(self) -> dict[str, str]:
@@ -144,6 +145,11 @@ def is_booted() -> bool:
     return Path("/run/systemd/system").is_dir()
 
 
+def has_own_mounts() -> bool:
+    """Tell whether a user's manager gets a /run/systemd of its own: only root can make one."""
+    return os.geteuid() == 0
+
+
 @contextmanager
 def open_user_manager(*, is_shared: bool = True) -> Iterator[UserManager]:
     """Run a user's manager; raises NoManager if that cannot be.
@@ -151,14 +157,14 @@ def open_user_manager(*, is_shared: bool = True) -> Iterator[UserManager]:
     Its mounts are shared among its own children: else it could not bring credentials to them.
     """
     _check_programs("unshare", "nsenter")
-    if not is_booted() and os.geteuid() != 0:
+    if not is_booted() and not has_own_mounts():
         raise NoManager("this host was not booted with systemd, and only root can pretend it was")
     with _open_folder() as folder:
         for name in ("run", "config/systemd/user", "state", "home", "units"):
             (folder / name).mkdir(mode=0o700, parents=True)
         _link_units(folder / "units", _SHIPPED / "user")
         command = [str(SYSTEMD), "--user", "--log-target=console", "--unit=basic.target"]
-        if not is_booted():
+        if has_own_mounts():
             setup = f"mount --make-{'rshared' if is_shared else 'rprivate'} /"
             setup += " && mount -t tmpfs busd /run/systemd"
             setup += " && mkdir /run/systemd/system"
@@ -196,8 +202,8 @@ def open_journal(manager: Manager) -> Iterator[None]:
 
     It keeps everything in memory and reads only what it is told, not the kernel's log.
     """
-    if is_booted() and isinstance(manager, UserManager):
-        yield  # there is one already
+    if not has_own_mounts():
+        yield  # the host's own
         return
     if not _JOURNALD.exists() or os.geteuid() != 0:
         raise NoManager("journald is not installed, or is not ours to run")
@@ -275,6 +281,8 @@ def _open_process(
         (folder / "log").open("wb") as log,
         open_group(folder.name) as run_in_group,
     ):
+        if not run_in_group:
+            raise NoManager("no control group of its own can be made for systemd here")
         told.bind(str(folder / "notify"))
         process = subprocess.Popen(
             [*run_in_group, *command],
@@ -287,6 +295,7 @@ def _open_process(
         try:
             if not _is_ready(process, told):
                 raise NoManager(f"systemd does not run here: {(folder / 'log').read_text()[-500:]}")
+            assert f"/{folder.name}.slice" in Path(f"/proc/{process.pid}/cgroup").read_text()
             yield process
         finally:
             process.kill()  # its services were stopped by whoever started them

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import msgspec
 import pytest
 
@@ -19,7 +20,7 @@ from busd_plugins.bub.spawner import Launch
 from tests.daemons import PATIENCE_SECONDS
 from tests.systemd.managers import ROOT
 from tests.workers.conftest import Backend, MakeLaunch, MakeSpawner
-from tests.workers.processes import Told, is_alive, wait_for_end
+from tests.workers.processes import Told, is_alive, patience, wait_for_end
 from tests.workers.test_families import STAYS_WITH_FAMILY, alive, keepers
 from tests.workers.test_life import STAYS
 
@@ -175,7 +176,94 @@ async def test_the_next_daemon_waits_until_the_workers_of_the_last_are_gone(
 
 
 @pytest.mark.parametrize("kind", ["subprocess"])
-async def test_what_a_killed_daemon_and_its_killed_keeper_left_is_ended_by_the_next(
+@pytest.mark.parametrize("when_bus_stops", ["stop", "keep"])
+@pytest.mark.parametrize("is_keeper_first", [True, False])
+async def test_no_process_is_left_when_the_daemon_and_its_keeper_are_killed_together(
+    start_daemon: StartDaemon,
+    launch: MakeLaunch,
+    told: Told,
+    state: Path,
+    tmp_path: Path,
+    when_bus_stops: str,
+    is_keeper_first: bool,
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("hush-hush\n")
+    wanted = launch(STAYS_WITH_FAMILY, credentials={"key": str(secret)})
+    daemon = start_daemon(wanted, when_bus_stops=when_bus_stops)
+    family = [await told.next_pid() for _ in range(3)]
+    (keeper,) = keepers(state)
+    reaper = await reaper_of(keeper)
+    both = [keeper, daemon.process.pid]
+    for pid in both if is_keeper_first else reversed(both):
+        os.kill(pid, signal.SIGKILL)
+    for pid in [keeper, *family, reaper]:
+        await wait_for_end(pid)
+    assert not told.left_behind()
+    assert not (state / "credentials").exists()
+
+
+@pytest.mark.parametrize("kind", ["subprocess"])
+async def test_a_reaper_that_was_killed_is_replaced_and_does_what_the_first_one_would_have(
+    start_daemon: StartDaemon, launch: MakeLaunch, told: Told, state: Path
+) -> None:
+    daemon = start_daemon(launch(STAYS_WITH_FAMILY))
+    family = [await told.next_pid() for _ in range(3)]
+    (keeper,) = keepers(state)
+    first = await reaper_of(keeper)
+    os.kill(first, signal.SIGKILL)
+    await wait_for_end(first)
+    second = await reaper_of(keeper)
+    assert second != first
+    assert alive(family) == family
+    os.kill(keeper, signal.SIGKILL)
+    daemon.kill()
+    for pid in [*family, second]:
+        await wait_for_end(pid)
+
+
+@pytest.mark.parametrize("kind", ["subprocess"])
+async def test_a_reaper_ends_with_its_keeper_and_not_before(
+    launch: MakeLaunch, make_spawner: MakeSpawner, told: Told, state: Path
+) -> None:
+    async with make_spawner() as spawner:
+        await spawner.start(launch(STAYS))
+        pid = await told.next_pid()
+        (keeper,) = keepers(state)
+        reaper = await reaper_of(keeper)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            os.kill(reaper, number)  # as a terminal, or a host that goes down, does to all
+        assert is_alive(pid)
+        assert await reaper_of(keeper) == reaper
+    assert not is_alive(reaper)
+
+
+async def reaper_of(keeper: int) -> int:
+    """Wait until a keeper has a reaper that waits for its end."""
+    with patience():
+        while True:
+            for pid in map(int, read_proc(keeper, f"task/{keeper}/children").split()):
+                if b"keeper.reaper" in read_proc(pid, "cmdline") and ignores_sigterm(pid):
+                    return pid
+            await anyio.sleep(0.01)  # nothing tells when a process has got that far
+    raise AssertionError("the keeper has no reaper")
+
+
+def ignores_sigterm(pid: int) -> bool:
+    rows = (line.split() for line in read_proc(pid, "status").splitlines())
+    ignored = next((int(row[1], 16) for row in rows if row[0] == b"SigIgn:"), 0)
+    return bool(ignored & 1 << (signal.SIGTERM - 1))
+
+
+def read_proc(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.mark.parametrize("kind", ["subprocess"])
+async def test_what_a_killed_daemon_its_keeper_and_its_reaper_left_is_ended_by_the_next(
     start_daemon: StartDaemon,
     launch: MakeLaunch,
     make_spawner: MakeSpawner,
@@ -185,10 +273,13 @@ async def test_what_a_killed_daemon_and_its_killed_keeper_left_is_ended_by_the_n
     daemon = start_daemon(launch(STAYS_WITH_FAMILY), when_bus_stops="keep")
     family = [await told.next_pid() for _ in range(3)]
     (keeper,) = keepers(state)
-    daemon.kill()
-    os.kill(keeper, signal.SIGKILL)
+    reaper = await reaper_of(keeper)
+    os.kill(keeper, signal.SIGSTOP)  # it shall not start another reaper
+    for pid in (daemon.process.pid, reaper, keeper):
+        os.kill(pid, signal.SIGKILL)
     await wait_for_end(keeper)
     await wait_for_end(family[-1])
+    assert alive(family) == family[:-1]  # nobody is there who could end them
     async with make_spawner(when_bus_stops="keep"):
         assert not alive(family)
 

@@ -101,6 +101,16 @@ async def test_a_worker_that_fails_at_once_is_reported_with_its_code_and_last_li
     assert failed == Report("failed", "exit code 3", ("one", "two"))
 
 
+async def test_a_worker_with_a_bad_configuration_is_not_started_again(
+    make_spawner: MakeSpawner, launch: MakeLaunch
+) -> None:
+    async with make_spawner() as spawner:
+        worker = await spawner.start(launch("echo no model >&2; exit 78", restart_seconds=0.01))
+        reports = await all_reports(worker)
+    reason = "exit code 78, bad configuration"
+    assert reports == [Report(kind, reason, ("no model",)) for kind in ("exited", "failed")]
+
+
 async def test_a_worker_that_crashes_in_a_loop_is_started_again_and_then_given_up(
     make_spawner: MakeSpawner, launch: MakeLaunch, told: Told
 ) -> None:

@@ -15,7 +15,7 @@ from busd_plugins.bub.keeper.log import MAX_FILE_BYTES
 from busd_plugins.bub.spawner import SpawnFailed
 from busd_plugins.bub.systemctl import ServiceManager
 from busd_plugins.bub.systemd_spawner import SystemdSpawner
-from tests.systemd.managers import NoManager, UserManager, is_booted, open_user_manager
+from tests.systemd.managers import NoManager, UserManager, has_own_mounts, open_user_manager
 from tests.workers.conftest import MakeLaunch, MakeSpawner
 from tests.workers.processes import Told, is_alive, patience
 from tests.workers.test_life import STAYS, all_reports
@@ -210,7 +210,7 @@ async def test_a_secret_that_is_not_there_is_named(
     assert str(problem.value) == "credential key: /no/such/file: No such file or directory"
 
 
-@pytest.mark.skipif(is_booted(), reason="the user's manager of this host can mount")
+@pytest.mark.skipif(not has_own_mounts(), reason="only root can take a manager's mounts")
 async def test_a_secret_that_systemd_does_not_bring_is_said(
     launch: MakeLaunch, state: Path, tmp_path: Path
 ) -> None:

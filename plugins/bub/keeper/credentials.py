@@ -51,7 +51,7 @@ def _read_secret(source: str) -> bytes:
             raise ValueError("no file")
         if found.st_size > MAX_CREDENTIAL_BYTES:
             raise ValueError(f"larger than {MAX_CREDENTIAL_BYTES} bytes")
-        return os.read(file, MAX_CREDENTIAL_BYTES)
+        return os.read(file, found.st_size)
     finally:
         os.close(file)
 

@@ -13,12 +13,13 @@ from pathlib import Path
 from .credentials import FOLDER, remove_credentials
 from .family import adopt_orphans, end_household, household_of
 from .process import Keeper
+from .reaper import Reaper
 
 SOCKET = "keeper.sock"
 LOCK = "keeper.lock"
 LOG = "keeper.log"
 _READY = "ready"
-_LOCK_SECONDS = 2.0
+_LOCK_SECONDS = 10.0  # for a reaper to end what a killed keeper left
 _MAX_INHERITED_FILE = 65_536
 
 
@@ -37,15 +38,15 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)  # not SIG_IGN: workers would inherit that
     try:
-        listener = _move_in(state)
+        household = household_of(state)
+        listener, reaper = _move_in(state, household)
     except OSError as problem:
         os.write(writing, str(problem).encode()[:1000])
         os._exit(1)
     os.write(writing, _READY.encode())
     os.close(writing)
-    household = household_of(state)
     try:
-        Keeper(state, household, listener).run()
+        Keeper(state, household, listener, reaper).run()
     finally:
         (state / SOCKET).unlink(missing_ok=True)
         _clear(state, household)  # though the directory itself may be gone
@@ -89,10 +90,10 @@ def _clear(state: Path, household: int) -> None:
     remove_credentials(state / FOLDER)
 
 
-def _move_in(state: Path) -> socket.socket:
+def _move_in(state: Path, household: int) -> tuple[socket.socket, Reaper]:
     """Wait until the keeper before has ended, end what it left, and listen."""
-    _lock(state)
-    _clear(state, household_of(state))
+    lock = _lock(state)
+    _clear(state, household)
     adopt_orphans()
     (state / SOCKET).unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
@@ -101,7 +102,9 @@ def _move_in(state: Path) -> socket.socket:
     listener.listen()
     listener.setblocking(False)
     _leave_terminal(state)
-    return listener
+    reaper = Reaper(household, lock)
+    reaper.start()
+    return listener, reaper
 
 
 def _leave_terminal(state: Path) -> None:

@@ -107,7 +107,8 @@ def _read_end(path: Path) -> bytes:
         found = os.fstat(file)
         if not stat.S_ISREG(found.st_mode):
             return b""
-        return os.pread(file, MAX_FILE_BYTES, max(0, found.st_size - MAX_FILE_BYTES))
+        size = min(found.st_size, MAX_FILE_BYTES)  # as much is allocated first
+        return os.pread(file, size, found.st_size - size)
     finally:
         os.close(file)
 

@@ -15,18 +15,22 @@ from pathlib import Path
 from .credentials import FOLDER
 from .daemon_side import DaemonSide
 from .family import living
+from .reaper import Reaper
 from .start import allow_many_files
 from .worker import Worker
 
 _SWEEP_SECONDS = 0.02
 _SLOW_SWEEP_SECONDS = 0.25
 _FIRST_WORD_SECONDS = 10.0
+_NO_REAPER_SECONDS = 1.0
 
 
 class Keeper:
     """Owns all workers of one daemon."""
 
-    def __init__(self, state: Path, household: int, listener: socket.socket) -> None:
+    def __init__(
+        self, state: Path, household: int, listener: socket.socket, reaper: Reaper
+    ) -> None:
         self.household = household
         self.usual_files = allow_many_files()
         self.workers: dict[str, Worker] = {}
@@ -40,6 +44,7 @@ class Keeper:
         self._timer_numbers = count()
         self._sweep_seconds: float | None = None
         self._listener = listener
+        self._reaper = reaper
         self._daemon: DaemonSide | None = None
         self._unclaimed: set[str] = set()  # workers that the daemon has not adopted yet
         self._visit = 0  # of daemons; a timer of an earlier one means nothing
@@ -111,9 +116,19 @@ class Keeper:
                 return
             if pid == 0:
                 return
+            exit_code = os.waitstatus_to_exitcode(status)
             worker = by_pid.get(pid)
-            if worker is not None:  # else it is an orphan of a worker, adopted by the kernel
-                worker.on_exit(os.waitstatus_to_exitcode(status))
+            if worker is not None:
+                worker.on_exit(exit_code)
+            elif pid == self._reaper.pid:
+                self.after(self._reaper.on_exit(exit_code), self._start_reaper)
+            # else it is an orphan of a worker, adopted by the kernel
+
+    def _start_reaper(self) -> None:
+        try:
+            self._reaper.start()
+        except OSError:
+            self.after(_NO_REAPER_SECONDS, self._start_reaper)
 
     # -- families ------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from .family import Process, has_mark, mark_of, signal_each, signal_group
 from .log import Tail, WorkerLog
 from .start import CannotStart, Order, start_process
 
+BAD_CONFIGURATION = 78  # EX_CONFIG: what a worker exits with if another start cannot help
 LONG_RUN_SECONDS = 60.0  # after this the failures before are forgiven
 MAX_BACK_OFF_SECONDS = 30.0
 KILL_PATIENCE_SECONDS = 10.0  # a process that the kernel itself waits for cannot be killed
@@ -225,7 +226,8 @@ class Worker:
         self._failures += 1
         self._run_seconds = 0.0
         self._house.report(self, "exited", reason)
-        if self._failures > self.order["restarts"]:
+        is_hopeless = self._exit_code == BAD_CONFIGURATION
+        if is_hopeless or self._failures > self.order["restarts"]:
             return self._finish("failed", reason)
         seconds = self.order["restart_seconds"] * 2.0 ** min(self._failures - 1, 16)
         self._house.after(min(seconds, MAX_BACK_OFF_SECONDS), self._start_again)
@@ -238,6 +240,9 @@ class Worker:
 
 
 def reason_of(exit_code: int) -> str:
+    """Return how a worker ended, in words."""
+    if exit_code == BAD_CONFIGURATION:
+        return f"exit code {exit_code}, bad configuration"
     if exit_code >= 0:
         return f"exit code {exit_code}"
     try:
