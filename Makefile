@@ -4,6 +4,15 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 ARGS   ?=
+# Asked for another Python than .venv has: set it up anew.
+VERSION := import sys; print(sys.version)
+ifneq ($(origin PYTHON),file)
+ifneq ($(wildcard $(BIN)/python),)
+ifneq ($(shell $(PYTHON) -c '$(VERSION)'),$(shell $(BIN)/python -c '$(VERSION)'))
+$(shell rm -rf $(VENV))
+endif
+endif
+endif
 # Tests wait a lot: twice as many run at once as there are cores.
 TESTS_AT_ONCE ?= $(shell echo $$((2 * $$(nproc))))
 # They start very many processes: Python shall keep what it compiled, whatever the host prefers.
