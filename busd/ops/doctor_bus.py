@@ -18,7 +18,7 @@ from busd.client.client import Client
 from busd.errors import BusdError, CallRefused
 from busd.ops.config import Settings
 from busd.ops.control import About
-from busd.ops.doctor_units import held_sockets
+from busd.ops.doctor_units import held_sockets, is_systemd_host
 from busd.ops.finding import Finding
 from busd.ops.install import Layout
 from busd.plugin.host import PluginStatus
@@ -113,12 +113,20 @@ def check_socket(layout: Layout, address: BusAddress) -> Iterator[Finding]:
             sock.connect(address.path if family == socket.AF_UNIX else (address.host, address.port))
         except OSError as problem:
             words = f"nobody answers at {address}: {problem.strerror or problem}"
-            fix = f"{layout.systemctl} start busd.socket, or busd serve"
-            yield Finding("socket", "problem", words, fix)
+            yield Finding("socket", "problem", words, start_words(layout))
             return
     yield Finding("socket", "ok", f"{address} is open")
     if family == socket.AF_UNIX:
         yield from _check_socket_mode(layout, Path(address.path))
+
+
+def start_words(layout: Layout) -> str:
+    """Return the commands that start a bus here."""
+    return (
+        f"{layout.systemctl} start busd.socket, or busd serve"
+        if is_systemd_host()
+        else "busd serve"
+    )
 
 
 def _check_socket_mode(layout: Layout, path: Path) -> Iterator[Finding]:
@@ -142,7 +150,8 @@ def check_bus(layout: Layout, asked: AskedBus) -> Iterator[Finding]:
     address = asked.address
     if asked.version != __version__:
         words = f"the bus at {address} is version {asked.version}, this is {__version__}"
-        yield Finding("bus", "warning", words, f"restart it: {layout.systemctl} restart busd")
+        restart = f"{layout.systemctl} restart busd, or " if is_systemd_host() else ""
+        yield Finding("bus", "warning", words, f"{restart}busd stop, then busd serve")
     else:
         words = f"the bus at {address} answers in {asked.millis:.0f} ms, version {asked.version}"
         yield Finding("bus", "ok", words)
@@ -187,4 +196,5 @@ def check_no_bus(
     """No bus answers: which of its sockets are there?"""
     for place in places if address in places else []:
         yield from check_socket(layout, place)
-    yield Finding("bus", "problem", str(problem), "busd serve, or set $BUSD_ADDRESS")
+    words = f"{start_words(layout)}; or name another with --address or $BUSD_ADDRESS"
+    yield Finding("bus", "problem", str(problem), words)
