@@ -21,12 +21,12 @@ def find_program_fault(program: str, path: str | None = None, folder: Path | Non
     if "/" not in program:
         if shutil.which(program, path=path):
             return ""
-        return f"there is no program {program!r} in the PATH"
+        return f"program {program!r} not found in PATH"
     if not program.startswith("/") and folder is None:
         return ""
     file = (folder or Path()) / program
     if not file.exists():
-        return f"there is no program {program}"
+        return f"program {program} does not exist"
     if file.is_dir() or not os.access(file, os.X_OK):
         return f"{program} cannot be executed"
     return ""

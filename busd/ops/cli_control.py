@@ -23,7 +23,7 @@ _SPARE_SECONDS = 5.0  # besides what the bus itself says that it may take
 @click.command()
 @bus_options
 def reload(address: str | None, as_json: bool) -> None:
-    """Have the bus read its settings and plugins again, and print what changed.
+    """Reload the settings and plugins of the bus, and print what changed.
 
     Exit code 78: the settings were refused and the old ones stay. Exit code 1: they were taken,
     but not all plugins.
@@ -85,7 +85,7 @@ def stop(timeout: float | None, address: str | None, as_json: bool) -> None:
     if has_ended is False:
         raise NoAnswer(
             f"the bus (process {process.pid}) has not ended within {limit:g} s; "
-            f"`kill {process.pid}` makes it wait for no more answers"
+            f"`kill {process.pid}` makes it stop without waiting for answers"
         )
     if as_json:
         return

@@ -130,7 +130,7 @@ def _check_program(program: str, workspace: str | None) -> None:
 
     folder = Path(workspace or ".")
     if fault := find_program_fault(program, folder=folder):
-        raise ConfigError(f"--exec: {fault}; install it, or name another")
+        raise ConfigError(f"--exec: {fault}; install it, or name another program")
 
 
 def _make_agent(

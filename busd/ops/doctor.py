@@ -79,7 +79,7 @@ def _compare(doubts: list[Finding], asked: AskedBus | None) -> Iterator[Finding]
         if theirs is None or doubt in theirs or doubt.level != "problem":
             yield doubt
         else:
-            words = f"{doubt.says}; the running bus does not say so"
+            words = f"{doubt.says}; the running bus does not report this"
             yield Finding(doubt.item, "warning", words, f"{doubt.fix}; or busd reload")
     yield from (each for each in theirs or () if each not in doubts)
 

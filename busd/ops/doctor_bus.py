@@ -156,13 +156,13 @@ def check_bus(layout: Layout, asked: AskedBus) -> Iterator[Finding]:
         words = f"the bus at {address} answers in {asked.millis:.0f} ms, version {asked.version}"
         yield Finding("bus", "ok", words)
     if asked.about is None:
-        words = "it does not tell you about its settings and plugins: you are no admin there"
+        words = "its settings and plugins were not checked: you are not an admin there"
         yield Finding("bus", "warning", words, "run this as the user of the bus")
         return
     yield from _check_finding(address, asked.about)
     if asked.about.refused:
-        words = f"the last reload was refused, older settings hold: {asked.about.refused}"
-        yield Finding("settings", "problem", words, "mend that, then run busd reload")
+        words = f"the last reload was refused, the older settings are in use: {asked.about.refused}"
+        yield Finding("settings", "problem", words, "fix that, then run busd reload")
     yield from check_plugins(asked.plugins)
 
 
@@ -180,10 +180,10 @@ def check_plugins(plugins: list[PluginStatus]) -> Iterator[Finding]:
         if plugin.state == "faulty":
             words = f"does not run: {plugin.last_fault}"
         elif plugin.state == "outdated":
-            words = f"still runs as it was before its files changed: {plugin.last_fault}"
+            words = f"the version from before its files changed still runs: {plugin.last_fault}"
         else:
             continue
-        fix = f"mend {plugin.origin}, or add {plugin.name!r} to plugins.disabled; then busd reload"
+        fix = f"fix {plugin.origin}, or add {plugin.name!r} to plugins.disabled; then busd reload"
         yield Finding(f"plugin {plugin.name}", "problem", words, fix)
     running = [plugin.name for plugin in plugins if plugin.state == "running"]
     if running:

@@ -133,8 +133,8 @@ def _why_unreachable(address: BusAddress, problem: OSError) -> BusUnreachable:
     """Return what to tell somebody who could not connect: whose fault it is, and what to do."""
     if isinstance(problem, PermissionError):
         return BusForbidden(
-            f"not allowed to connect to {address}: {problem.strerror}; it is the bus of another "
-            "user: name yours with --address or $BUSD_ADDRESS"
+            f"not allowed to connect to {address}: {problem.strerror}; this is another user's "
+            "bus; choose yours with --address or $BUSD_ADDRESS"
         )
     if isinstance(problem, FileNotFoundError):
         return BusUnreachable(f"no bus at {address}; {_START_ONE}")

@@ -220,8 +220,8 @@ def test_a_workspace_that_can_be_none_is_a_bad_setting(terminal: Terminal, tmp_p
 @pytest.mark.parametrize(
     ("program", "fault"),
     [
-        ("nosuchprogram", "there is no program 'nosuchprogram' in the PATH"),
-        ("/no/such", "there is no program /no/such"),
+        ("nosuchprogram", "program 'nosuchprogram' not found in PATH"),
+        ("/no/such", "program /no/such does not exist"),
         ("./plain", "./plain cannot be executed"),
         ("/etc", "/etc cannot be executed"),
     ],
@@ -232,7 +232,7 @@ def test_a_program_that_is_not_there_fails_at_once(
     (tmp_path / "plain").touch()
     for kind in ([], ["--persistent", "lines"]):
         said = terminal.busd("worker", *kind, "--exec", program, "x")
-        assert said == (78, "", f"busd: --exec: {fault}; install it, or name another\n")
+        assert said == (78, "", f"busd: --exec: {fault}; install it, or name another program\n")
 
 
 def test_a_program_of_the_workspace_is_found_there(

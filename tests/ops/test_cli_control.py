@@ -102,7 +102,7 @@ def test_doubtful_settings_are_warnings_of_a_reload(operated: Operated) -> None:
     said = operated.reload()
     assert (said.code, said.out) == (0, "changed: workers\n")
     assert said.err == (
-        "warning: workers.default.command: there is no program 'no-such-llm' in the PATH; "
+        "warning: workers.default.command: program 'no-such-llm' not found in PATH; "
         "install it, or change workers.default.command\n"
     )
 
@@ -216,7 +216,7 @@ def test_a_bus_that_does_not_end_in_time_is_told(tmp_path: Path) -> None:
         assert (said.code, said.out) == (75, "")
         assert said.err == (
             f"busd: the bus (process {pid}) has not ended within 0.2 s; "
-            f"`kill {pid}` makes it wait for no more answers\n"
+            f"`kill {pid}` makes it stop without waiting for answers\n"
         )
 
 

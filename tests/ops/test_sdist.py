@@ -15,7 +15,7 @@ from busd import __version__
 from tests.ops.terminal import ROOT
 
 _BUILD = "import sys, hatchling.build as b; print(getattr(b, sys.argv[1])(sys.argv[2]))"
-_BUILD_SECONDS = 120
+_BUILD_SECONDS = 300
 _MADE_BY_MAKE = ".mypy/busd_plugins"  # a link, which no archive has
 
 
@@ -83,7 +83,7 @@ def test_a_wheel_made_of_it_is_the_wheel_made_here(unpacked: Path, tmp_path: Pat
 def test_its_tests_can_all_be_collected_and_those_that_read_its_files_pass(unpacked: Path) -> None:
     pytest_quietly = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     collected = run([*pytest_quietly, "--collect-only"], unpacked)
-    assert collected.returncode == 0, collected.stdout
+    assert collected.returncode == 0, collected.stdout[-3000:]
     reads_files = ["test_readme.py", "test_layering.py", "test_guides.py", "ops_install"]
     done = run([*pytest_quietly, *(f"tests/{name}" for name in reads_files)], unpacked)
-    assert done.returncode == 0, done.stdout
+    assert done.returncode == 0, done.stdout[-3000:]

@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from tests.daemons import PATIENCE_SECONDS, Daemon, open_daemon
 from tests.ops.terminal import BUSD, Terminal
 from tests.plugin.sources import GREET
 
-MISSING = "there is no program 'no-such-llm' in the PATH"
+MISSING = "program 'no-such-llm' not found in PATH"
 
 
 class Patient:
@@ -90,8 +92,10 @@ def test_faulty_and_outdated_plugins_are_named(patient: Patient, tmp_path: Path)
         assert code == 1
         assert broken["item"] == "plugin broken"
         assert broken["says"].startswith("does not run: import failed: ModuleNotFoundError: ")
-        assert broken["fix"].startswith(f"mend {folder}/broken.py, or add 'broken' to ")
-        assert greet["says"].startswith("still runs as it was before its files changed: import")
+        assert broken["fix"].startswith(f"fix {folder}/broken.py, or add 'broken' to ")
+        assert greet["says"].startswith(
+            "the version from before its files changed still runs: import"
+        )
 
 
 def test_a_refused_reload_is_a_problem(patient: Patient, tmp_path: Path) -> None:
@@ -101,7 +105,7 @@ def test_a_refused_reload_is_a_problem(patient: Patient, tmp_path: Path) -> None
         reload(daemon, tmp_path)
         code, [(level, says)] = patient.complaints(BUSD_ADDRESS=f"unix:{daemon.path}")
         assert (code, level) == (1, "problem")
-        assert says.startswith("the last reload was refused, older settings hold: ")
+        assert says.startswith("the last reload was refused, the older settings are in use: ")
 
 
 @pytest.mark.parametrize("key", ["command", "agent"])
@@ -116,7 +120,7 @@ def test_a_worker_program_that_is_not_there_is_named(patient: Patient, key: str)
     with open_daemon("uvloop") as daemon:  # one that has not read it yet
         code, [(level, says)] = patient.complaints(BUSD_ADDRESS=f"unix:{daemon.path}")
         assert (code, level) == (0, "warning")
-        assert says == f"workers.default.{key}: {MISSING}; the running bus does not say so"
+        assert says == f"workers.default.{key}: {MISSING}; the running bus does not report this"
 
 
 def test_an_extra_that_is_not_installed_is_named(patient: Patient, tmp_path: Path) -> None:
@@ -149,7 +153,7 @@ def without_httpx(folder: Path, terminal: Terminal) -> str:
         ),
         (
             'agent = ["/no/such/agent"]',
-            "workers.tg.agent: there is no program /no/such/agent; "
+            "workers.tg.agent: program /no/such/agent does not exist; "
             "install it, or change workers.tg.agent",
         ),
         (
@@ -159,7 +163,7 @@ def without_httpx(folder: Path, terminal: Terminal) -> str:
         ),
         (
             'command = ["cat"]\nenvironment = {PATH = "/no/such/folder"}',
-            "workers.tg.command: there is no program 'cat' in the PATH; "
+            "workers.tg.command: program 'cat' not found in PATH; "
             "install it, or change workers.tg.command",
         ),
         (
@@ -190,11 +194,11 @@ def as_user() -> list[str]:
 
 
 def test_the_doctor_is_content_with_the_bus_of_a_user_without_systemd_and_runtime_folder(
-    tmp_path: Path,
+    opened: ExitStack,
 ) -> None:
     user = as_user()
-    home = tmp_path / "home"
-    home.mkdir(mode=0o700)
+    home = Path(tempfile.mkdtemp(prefix="busd-test-"))  # short: the path of a socket has a limit
+    opened.callback(shutil.rmtree, home)
     terminal = Terminal(home)
     for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
         del terminal.environment[name]
@@ -203,7 +207,7 @@ def test_the_doctor_is_content_with_the_bus_of_a_user_without_systemd_and_runtim
     unix = f"unix:{folder}/run/bus.sock"
     serve = ["serve", "--json", "--listen", unix, "--listen", "tcp://127.0.0.1:0"]
     with terminal.start_any([*user, *BUSD, *serve]) as running:
-        assert unix in running.stdout.readline()
+        assert unix in running.stdout.readline(), running.stderr.read()
         said = terminal.run([*user, *BUSD, "doctor"])
         assert (said.code, said.err) == (0, ""), said.out
         assert f"ok       socket: {unix} is open\n" in said.out
