@@ -4,6 +4,15 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 ARGS   ?=
+# Asked for another Python than .venv has: set it up anew.
+VERSION := import sys; print(sys.version)
+ifneq ($(origin PYTHON),file)
+ifneq ($(wildcard $(BIN)/python),)
+ifneq ($(shell $(PYTHON) -c '$(VERSION)'),$(shell $(BIN)/python -c '$(VERSION)'))
+$(shell rm -rf $(VENV))
+endif
+endif
+endif
 # Tests wait a lot: twice as many run at once as there are cores.
 TESTS_AT_ONCE ?= $(shell echo $$((2 * $$(nproc))))
 # They start very many processes: Python shall keep what it compiled, whatever the host prefers.
@@ -31,7 +40,7 @@ systemd:
 		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends \
 		  systemd iproute2 util-linux; } || true
 
-lint: $(VENV)/test.ok
+lint: $(VENV)/test.ok .mypy/busd_plugins
 	$(BIN)/ruff format --check --quiet . || { echo "run: make fix"; exit 1; }
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
@@ -46,6 +55,10 @@ bench: $(VENV)/test.ok
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/results
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A source distribution has no links.
+.mypy/busd_plugins:
+	@mkdir -p .mypy && ln -s ../plugins $@
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

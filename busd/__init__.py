@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from busd.bus.message import Ack, Receipt
     from busd.client.client import Client
     from busd.client.incoming import Incoming
+    from busd.client.run import run
     from busd.client.sync import SyncClient
     from busd.errors import (
         BusdError,
+        BusForbidden,
         BusUnreachable,
         CallRefused,
         ConfigError,
@@ -50,6 +52,7 @@ _HOME = {
     "Agent": "busd.agent.agent",
     "AgentEvent": "busd.vocabulary.bub",
     "AgentsSettings": "busd.agent.settings",
+    "BusForbidden": "busd.errors",
     "BusUnreachable": "busd.errors",
     "BusdError": "busd.errors",
     "CallRefused": "busd.errors",
@@ -77,6 +80,7 @@ _HOME = {
     "WorkerSettings": "busd.agent.settings",
     "message": "busd.vocabulary.payload",
     "read_message": "busd.vocabulary.payload",
+    "run": "busd.client.run",
     "worker_command": "busd.agent.command",
     "write_message": "busd.vocabulary.payload",
 }
@@ -86,6 +90,7 @@ __all__ = [
     "Agent",
     "AgentEvent",
     "AgentsSettings",
+    "BusForbidden",
     "BusUnreachable",
     "BusdError",
     "CallRefused",
@@ -113,6 +118,7 @@ __all__ = [
     "WorkerSettings",
     "message",
     "read_message",
+    "run",
     "worker_command",
     "write_message",
 ]

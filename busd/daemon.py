@@ -33,6 +33,7 @@ from busd.ops.doubts import find_doubts
 from busd.ops.inherit import places_to_listen
 from busd.ops.offload import Offload
 from busd.ops.pages import Pages, host_names
+from busd.ops.reloads import RefusedPlugin, Reloaded, Reloads
 from busd.ops.tokens import TokenStore
 from busd.plugin.host import PluginHost
 from busd.wire.bus_address import BusAddress
@@ -58,48 +59,33 @@ def run_daemon(read_settings: ReadSettings, on_ready: OnReady) -> None:
     with ExitStack() as state:
         state.enter_context(lock_state(Path(settings.state)))
         journal = state.enter_context(open_log(settings))
-        daemon = partial(Daemon, settings, journal, close_state=state.close)
-        main = partial(_serve_until_signal, daemon, read_settings, on_ready)
+        daemon = partial(Daemon, settings, read_settings, journal, close_state=state.close)
+        main = partial(_serve_until_signal, daemon, on_ready)
         if settings.loop == "trio":
             anyio.run(main, backend="trio")
         else:
             anyio.run(main, backend_options={"use_uvloop": settings.loop == "uvloop"})
 
 
-async def _serve_until_signal(
-    make_daemon: Callable[[], Daemon], read_settings: ReadSettings, on_ready: OnReady
-) -> None:
+async def _serve_until_signal(make_daemon: Callable[[], Daemon], on_ready: OnReady) -> None:
     daemon = make_daemon()  # opens the listeners: what is wrong is said plainly
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_obey, signals, daemon, read_settings, tasks)
+            tasks.start_soon(_obey, signals, daemon)
             await daemon.serve(on_ready)
             tasks.cancel_scope.cancel()
 
 
-async def _obey(
-    signals: AsyncIterator[signal.Signals],
-    daemon: Daemon,
-    read_settings: ReadSettings,
-    tasks: TaskGroup,
-) -> None:
+async def _obey(signals: AsyncIterator[signal.Signals], daemon: Daemon) -> None:
     """Reload at SIGHUP; else drain at the first signal, give up waiting at the second."""
     async for number in signals:
         if number == signal.SIGHUP:
-            if daemon.is_stopping.is_set():
-                continue  # it reads no settings any more
-            tasks.start_soon(_reload, daemon, read_settings)
+            daemon.reloads.request()
             continue
         log.info("daemon.stopping", signal=number.name)
         if daemon.is_stopping.is_set():
             daemon.must_hurry.set()
         daemon.is_stopping.set()
-
-
-async def _reload(daemon: Daemon, read_settings: ReadSettings) -> None:
-    notify.reloading()
-    await daemon.reload(read_settings)
-    notify.ready(daemon.status)
 
 
 class Daemon:
@@ -108,10 +94,12 @@ class Daemon:
     def __init__(
         self,
         settings: Settings,
+        read_settings: ReadSettings,
         journal: Journal | None = None,
         close_state: Callable[[], None] = lambda: None,
     ) -> None:
         self.settings = settings
+        self._read_settings = read_settings
         self._close_state = close_state
         self.tokens = TokenStore(Path(settings.state))
         self.offload = Offload()
@@ -124,6 +112,8 @@ class Daemon:
         self.certificates = Certificates(settings.tls) if settings.tls.certificate else None
         self.listeners = self._open_listeners()
         self.plugins = PluginHost(self.bus, settings, self.connections.flush)
+        self.reloads = Reloads(self._reload)
+        self.last_reload = Reloaded()
         self.lag_seconds = 0.0
         self.is_stopping = anyio.Event()
         self.must_hurry = anyio.Event()
@@ -162,10 +152,12 @@ class Daemon:
             for listener in self.listeners:
                 tasks.start_soon(listener.serve, self.connections, tasks)
             on_ready([listener.address for listener in self.listeners])
-            notify.ready(self.status)
+            notify.ready(self._status)
             self._warn()
+            tasks.start_soon(self.reloads.serve, self.connections.flush)
             await self.is_stopping.wait()
-            notify.stopping(self._longest_stop())
+            notify.stopping(self.longest_stop_seconds)
+            self.reloads.close()
             for listener in self.listeners:
                 listener.close()
             await self._drain()
@@ -195,7 +187,9 @@ class Daemon:
         timer.daemon = True
         timer.start()
 
-    def _longest_stop(self) -> float:
+    @property
+    def longest_stop_seconds(self) -> float:
+        """The time after which a bus that was told to stop has ended, unless it hangs."""
         settings = self.settings
         waits = (
             settings.drain_seconds,
@@ -205,23 +199,39 @@ class Daemon:
         return sum(waits) + 5
 
     @property
-    def status(self) -> str:
-        """What `systemctl status` shows."""
-        return f"listening on {', '.join(str(listener.address) for listener in self.listeners)}"
+    def _status(self) -> str:
+        """What `systemctl status` shows: where we listen, and what the last reload refused."""
+        said = f"listening on {', '.join(str(listener.address) for listener in self.listeners)}"
+        last = self.last_reload
+        if last.refused:
+            return f"reload refused, the old settings stay: {last.refused}; {said}"
+        if last.plugins:
+            refused = ", ".join(each.name for each in last.plugins)
+            return f"reloaded, but not these plugins: {refused}; {said}"
+        return said
 
-    async def reload(self, read_settings: ReadSettings) -> None:
+    async def _reload(self) -> Reloaded:
+        """Reload, and let the service manager know how it went."""
+        notify.reloading()
+        try:
+            self.last_reload = await self._take_settings()
+            return self.last_reload
+        finally:
+            notify.ready(self._status)
+
+    async def _take_settings(self) -> Reloaded:
         """Take over new settings without dropping a connection that may stay."""
         try:
-            new = read_settings()
+            new = self._read_settings()
             authenticator = self._make_authenticator(new)
             self._check_reload(new)
         except ConfigError as problem:
             log.error("settings.refused", reason=str(problem))
-            return
+            return Reloaded(refused=str(problem))
         kept = keep_fixed(self.settings, new)
         changed, fixed = changes(self.settings, kept), changes(kept, new)
         self.settings = kept
-        self._warn()
+        warnings = self._warn()
         self.doorman.change(kept.allowed_origins, host_names(kept))
         self.connections.change(new.wire)
         self.bus.change(new.delivery)
@@ -233,6 +243,12 @@ class Daemon:
         log.info("settings.reloaded", changed=changed)
         if fixed:
             log.warning("settings.need_restart", settings=fixed)
+        refused = [
+            RefusedPlugin(each.name, each.origin, each.last_fault)
+            for each in self.plugins.describe()
+            if each.state in ("faulty", "outdated")
+        ]
+        return Reloaded("", changed, fixed, warnings, refused)
 
     def _check_reload(self, new: Settings) -> None:
         """Refuse what would leave the bus less safe than it was started; read the certificates."""
@@ -241,12 +257,15 @@ class Daemon:
         if self.certificates is not None and new.tls.certificate:
             self.certificates.load(new.tls)
 
-    def _warn(self) -> None:
-        """Say what the operator may want to know, but what keeps nobody from starting."""
-        for doubt in find_doubts(self.settings):
+    def _warn(self) -> list[str]:
+        """Log what the operator may want to know, but what keeps nobody from starting."""
+        doubts = list(find_doubts(self.settings))
+        warnings = self.certificates.warnings if self.certificates else []
+        for doubt in doubts:
             log.warning("settings.doubtful", reason=doubt.says, fix=doubt.fix)
-        for warning in self.certificates.warnings if self.certificates else ():
+        for warning in warnings:
             log.warning("certificate.doubtful", reason=warning)
+        return [*(f"{each.says}; {each.fix}" for each in doubts), *warnings]
 
     async def _sweep(self) -> None:
         watchdog = notify.Watchdog()  # fed by this loop: one that hangs is restarted

@@ -124,6 +124,10 @@ class BusUnreachable(BusdError):
     """Nobody answers at the address of the bus; nothing was sent."""
 
 
+class BusForbidden(BusUnreachable):
+    """The kernel does not let this user connect to the socket of the bus."""
+
+
 class ConnectionLost(BusdError):
     """The line broke while an answer was awaited.
 

@@ -67,6 +67,9 @@ def test_it_names_exactly_the_methods_that_are_registered(document: Document) ->
         "bus.listTokens",
         "bus.revokeToken",
         "bus.listPlugins",
+        "bus.about",
+        "bus.reload",
+        "bus.stop",
         "bus.trace",
         "bus.log",
     }

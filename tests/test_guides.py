@@ -26,10 +26,13 @@ def blocks_of(guide: str, *languages: str) -> list[tuple[str, str]]:
 
 
 def environment(folder: Path, address: str) -> dict[str, str]:
-    busd = folder / "bin/busd"
+    """Return that of a reader who has busd, and `llm`, which the guides speak of."""
+    busd, llm = folder / "bin/busd", folder / "bin/llm"
     busd.parent.mkdir(exist_ok=True)
     busd.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m busd "$@"\n')
-    busd.chmod(0o755)
+    llm.write_text("#!/bin/sh\ncat\n")
+    for program in (busd, llm):
+        program.chmod(0o755)
     return os.environ | {
         "BUSD_ADDRESS": address,
         "HOME": str(folder),

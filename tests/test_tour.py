@@ -48,6 +48,11 @@ class Terminal:
         os.killpg(self.process.pid, signal.SIGINT)
         return self.process.wait(PATIENCE_SECONDS)
 
+    def rest(self) -> str:
+        """Give what it has said to its end and nobody has read."""
+        assert self.process.stdout is not None
+        return self.process.stdout.read()
+
     def close(self) -> None:
         """Leave nothing behind, however the test went."""
         self.process.kill()
@@ -121,9 +126,11 @@ def test_the_tour_goes_as_the_readme_says(env: dict[str, str], tmp_path: Path) -
                 else:
                     wait_for_peer("agent:echo", env, tmp_path)
         assert compared == 5
-        assert terminals[0].stop() == 0  # Ctrl-C drains and stops the bus cleanly
-        for other in terminals[1:]:
-            other.stop()
+        bus, listener, agent = terminals
+        assert agent.stop() == 0  # Ctrl-C ends an agent in peace, too
+        assert agent.rest() == ""
+        assert bus.stop() == 0  # Ctrl-C drains and stops the bus cleanly
+        listener.stop()
 
 
 def run(command: str, env: dict[str, str], cwd: Path) -> str:

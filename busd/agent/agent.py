@@ -17,11 +17,11 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 from anyio.abc import TaskStatus
@@ -38,13 +38,13 @@ from busd.agent.settings import WhenBusy
 from busd.agent.turn import Turn, TurnFailed
 from busd.agent.turns import Turns
 from busd.client.client import Client
+from busd.client.run import Loop, run, run_until_signal
 from busd.errors import BusdError, Refuse
 from busd.vocabulary.bub import AgentEvent, TgReply
 from busd.vocabulary.payload import write_message
 
 log = logging.getLogger("busd.agent")
 
-Loop = Literal["asyncio", "uvloop", "trio"]
 H = TypeVar("H", bound=Callable[..., Any])
 _MAX_STARTS = 2  # of one message's turn; a message that kills its agent twice is let go
 
@@ -113,12 +113,7 @@ class Agent:
 
     def run(self, loop: Loop = "asyncio") -> None:
         """Serve until the program is told to end (SIGTERM or Ctrl-C)."""
-        backend: Literal["asyncio", "trio"] = "trio" if loop == "trio" else "asyncio"
-        options = {"use_uvloop": True} if loop == "uvloop" else {}
-        try:
-            anyio.run(serve_until_told, self, backend=backend, backend_options=options)
-        except BusdError as problem:
-            sys.exit(f"{self.client_id}: {problem}")
+        run(self.serve, loop=loop)
 
     # Life
 
@@ -245,16 +240,7 @@ class Agent:
 
 async def serve_until_told(agent: Agent, greet: Callable[[], None] | None = None) -> None:
     """Serve; end in peace when a signal says so. `greet` is called when it is on the bus."""
-    problem: BusdError | None = None
-    async with anyio.create_task_group() as tasks:
-        await tasks.start(_watch_signals, tasks.cancel_scope)
-        try:
-            await agent.serve(task_status=_Greeting(greet))
-        except BusdError as trouble:
-            problem = trouble  # raised as it is, not in the group of one that we would make of it
-        tasks.cancel_scope.cancel()
-    if problem is not None:
-        raise problem
+    await run_until_signal(partial(agent.serve, task_status=_Greeting(greet)))
 
 
 class _Greeting(TaskStatus[None]):
@@ -266,12 +252,3 @@ class _Greeting(TaskStatus[None]):
     def started(self, value: None = None) -> None:
         if self._greet is not None:
             self._greet()
-
-
-async def _watch_signals(
-    scope: anyio.CancelScope, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
-) -> None:
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        task_status.started()
-        async for _ in signals:
-            scope.cancel()

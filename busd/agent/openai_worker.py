@@ -18,6 +18,7 @@ from anyio.abc import ObjectReceiveStream
 from busd.agent.command import check_no_secret
 from busd.agent.completion import Completion, refusal_of, retry_seconds_of
 from busd.agent.conversation import Conversation
+from busd.agent.program_check import openai_extra_fix
 from busd.agent.turn import Turn, TurnFailed
 from busd.errors import ConfigError
 
@@ -192,7 +193,7 @@ def _client_opener(key: str) -> Callable[[], httpx.AsyncClient]:
     try:
         import httpx
     except ImportError:
-        raise ConfigError("--openai needs httpx: pip install 'busd[openai]'") from None
+        raise ConfigError(f"--openai needs httpx; run: {openai_extra_fix()}") from None
 
     headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
     if key:

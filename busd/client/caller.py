@@ -112,7 +112,7 @@ class Caller:
             self._announce()
             return
         if line is None:
-            raise BusUnreachable(f"no bus at {self.address}: no connection in time")
+            raise BusUnreachable(f"cannot reach a bus at {self.address}: no connection in time")
         raise NoAnswer(f"whoever listens at {self.address} did not answer in time")
 
     async def _say_who_we_are(self, line: Line) -> None:

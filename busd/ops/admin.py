@@ -26,6 +26,7 @@ from busd.errors import (
     InvalidParams,
     MalformedAddress,
 )
+from busd.ops.control import register_control, require_admin
 from busd.ops.running import RunningBus
 from busd.plugin.host import PluginStatus
 from busd.rpc.endpoint import Asker
@@ -128,7 +129,7 @@ def admin_methods(daemon: RunningBus) -> Methods[RemotePeer]:
         peer: RemotePeer, params: TokenName, asker: Asker, request_id: RequestId, /
     ) -> NewToken:
         """Make a token for peers on TCP and WebSocket; it is shown only now."""
-        _require_admin(peer)
+        require_admin(peer)
         with _saying_what_is_wrong():
             token = daemon.tokens.new(params.name)
             _take_tokens(daemon)
@@ -140,7 +141,7 @@ def admin_methods(daemon: RunningBus) -> Methods[RemotePeer]:
         peer: RemotePeer, params: Nothing, asker: Asker, request_id: RequestId, /
     ) -> KnownTokens:
         """Name the tokens there are."""
-        _require_admin(peer)
+        require_admin(peer)
         records = daemon.bus.authenticator.tokens.values()
         return KnownTokens([KnownToken(record.name, record.created_at) for record in records])
 
@@ -149,7 +150,7 @@ def admin_methods(daemon: RunningBus) -> Methods[RemotePeer]:
         peer: RemotePeer, params: TokenName, asker: Asker, request_id: RequestId, /
     ) -> object:
         """Forget a token and close the connections that came with it."""
-        _require_admin(peer)
+        require_admin(peer)
         with _saying_what_is_wrong():
             daemon.tokens.revoke(params.name)
             log.info("token.revoked", name=params.name, peer=peer.name, identity=str(peer.identity))
@@ -162,7 +163,7 @@ def admin_methods(daemon: RunningBus) -> Methods[RemotePeer]:
         peer: RemotePeer, params: Nothing, asker: Asker, request_id: RequestId, /
     ) -> KnownPlugins:
         """Name the plugins there are, what they answer, and what went wrong with them."""
-        _require_admin(peer)
+        require_admin(peer)
         return KnownPlugins(daemon.plugins.describe())
 
     @table.register("bus.trace", TraceParams, Traced, errors=(AccessRefused, InvalidParams))
@@ -193,6 +194,7 @@ def admin_methods(daemon: RunningBus) -> Methods[RemotePeer]:
         daemon.offload.put(lambda: Logged(*journal.read(query)), asker, request_id)
         return DEFERRED
 
+    register_control(table, daemon)
     return table
 
 
@@ -214,15 +216,10 @@ class ReadableJournal:
 
 
 def _readable_journal(daemon: RunningBus, peer: RemotePeer) -> ReadableJournal:
-    _require_admin(peer)
+    require_admin(peer)
     if daemon.bus.journal is None:
         raise InvalidParams("this bus keeps no activity log; see journal.enabled", rule="journal")
     return ReadableJournal(daemon, daemon.bus.journal)
-
-
-def _require_admin(peer: RemotePeer) -> None:
-    if not peer.rights.is_admin:
-        raise AccessRefused(f"{peer.name} is no admin here", rule="grant.admin")
 
 
 @contextmanager
@@ -253,7 +250,7 @@ def _decide(daemon: RunningBus, peer: RemotePeer, params: ExplainParams) -> Deci
     }
     rights = peer.rights
     if facts:
-        _require_admin(peer)
+        require_admin(peer)
         identity = Identity(**facts)
         rights = daemon.bus.authenticator.rights_of(identity)
         if not rights.grants:

@@ -13,6 +13,7 @@ import click
 from busd import __version__
 from busd.errors import (
     BusdError,
+    BusForbidden,
     BusUnreachable,
     CallRefused,
     ConfigError,
@@ -22,6 +23,7 @@ from busd.errors import (
 )
 from busd.ops.cli_agents import agents
 from busd.ops.cli_chat import chat
+from busd.ops.cli_control import address, reload, stop
 from busd.ops.cli_doctor import doctor
 from busd.ops.cli_install import install
 from busd.ops.cli_journal import log, trace
@@ -82,6 +84,9 @@ def completion(shell: str) -> None:
 
 for verb in (
     serve,
+    reload,
+    stop,
+    address,
     send,
     listen,
     chat,
@@ -138,6 +143,8 @@ def exit_code_of(problem: BusdError) -> int:
     match problem:
         case ConfigError():
             return MISCONFIGURED
+        case BusForbidden():
+            return REFUSED
         case BusUnreachable():
             return UNREACHABLE
         case NoAnswer() | ConnectionLost():

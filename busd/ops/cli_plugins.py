@@ -57,20 +57,23 @@ def plugins_ls(address: str | None, as_json: bool) -> None:
 @click.argument("name")
 @bus_options
 def plugins_show(name: str, address: str | None, as_json: bool) -> None:
-    """Show all that is known of the plugin NAME.
+    """Show all that is known of the plugin NAME, and why it is faulty or outdated.
 
     \b
     Example:
       busd plugins show bub
     """
     found = with_client(address, lambda bus: bus.call("bus.listPlugins"))
-    one = next((each for each in found["plugins"] if each["name"] == name), None)
-    if one is None:
+    named = [each for each in found["plugins"] if each["name"] == name]  # of several folders
+    if not named:
         names = ", ".join(each["name"] for each in found["plugins"]) or "none"
         raise BusdError(f"there is no plugin {name}; this bus has {names}")
-    if as_json:
-        print_json(one)
-    else:
+    for number, one in enumerate(named):
+        if as_json:
+            print_json(one)
+            continue
+        if number:
+            click.echo()
         print_table([(key, _fact(value)) for key, value in one.items()])
 
 

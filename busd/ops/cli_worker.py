@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from busd.errors import ConfigError
 
 if TYPE_CHECKING:
     from busd.agent.agent import Agent
@@ -97,6 +100,7 @@ def _check(
     until: str | None,
     prompt: str | None,
     model: str | None,
+    workspace: str | None,
     **_: Any,
 ) -> None:
     """Raise UsageError for flags that do not belong together."""
@@ -116,6 +120,17 @@ def _check(
         raise click.UsageError("--openai needs a URL that begins with http:// or https://")
     if bool(model) != bool(openai_url):
         raise click.UsageError("--openai and --model belong together")
+    if is_exec:
+        _check_program(command[0], workspace)
+
+
+def _check_program(program: str, workspace: str | None) -> None:
+    """Raise ConfigError if the program is not there: nobody shall wait for it with a question."""
+    from busd.agent.program_check import find_program_fault
+
+    folder = Path(workspace or ".")
+    if fault := find_program_fault(program, folder=folder):
+        raise ConfigError(f"--exec: {fault}; install it, or name another program")
 
 
 def _make_agent(

@@ -4,73 +4,94 @@ from __future__ import annotations
 
 import os
 import resource
-import socket
 import stat
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-import anyio
-
 from busd import __version__
-from busd.client.client import Client
 from busd.errors import BusdError, ConfigError
 from busd.ops.config import Settings, load_settings
+from busd.ops.doctor_bus import (
+    AskedBus,
+    ask_bus,
+    check_bus,
+    check_no_bus,
+    check_socket,
+    configured_places,
+    find_examined,
+    listening_places,
+)
 from busd.ops.doctor_guard import check_guard
-from busd.ops.doctor_units import SPARE_FILES, examine_units, has_failed, held_sockets
+from busd.ops.doctor_units import SPARE_FILES, examine_units, has_failed
 from busd.ops.doubts import check_listening, find_doubts
 from busd.ops.finding import Finding, run_quietly
 from busd.ops.install import Layout
 from busd.ops.tokens import TOKEN_FILES, check_private
-from busd.wire.bus_address import DEFAULT_PORT, BusAddress, parse_bus_address
-from busd.wire.places import default_listen, find_bus, state_directory
+from busd.wire.places import state_directory
 
-_PATIENCE_SECONDS = 5.0
 _MIB = 1024 * 1024
 _SCARCE_BYTES, _LOW_BYTES = 64 * _MIB, 512 * _MIB
 _FIRST_YEAR = 2025  # there was no busd before
 
 
-def examine(layout: Layout, config: Path | None, address: str | None) -> Iterator[Finding]:
-    """Check everything; what is found comes at once."""
+def examine(layout: Layout, config: Path | None, given: str | None) -> Iterator[Finding]:
+    """Check everything; `given` is the address of the bus, if somebody named one."""
     yield Finding("busd", "ok", f"version {__version__}")
-    settings, places = Settings(), _places(layout, Settings())
+    settings, doubts = Settings(), list[Finding]()
     path = config or layout.config
     try:
         yield from check_config(layout, path)
         settings = load_settings(str(path) if path.exists() else None, {})
-        places = _places(layout, settings)
         yield from check_listening(settings)
-        yield from find_doubts(settings)
+        doubts = list(find_doubts(settings))
     except ConfigError as problem:
         yield Finding("configuration", "problem", str(problem), f"edit {path}")
     except OSError as problem:
         words = f"cannot read {path}: {problem.strerror}"
         yield Finding("configuration", "problem", words, f"see to it that you may read {path}")
-    is_default = settings.state == str(state_directory())
-    state = layout.state if is_default else Path(settings.state)
+    places = configured_places(layout, settings)
+    asked = trouble = None
+    if has_failed(layout) and given is None:
+        places = []  # to knock would start it again, and again in vain
+    else:
+        address = find_examined(given, places)
+        try:
+            asked = ask_bus(address)
+        except BusdError as problem:
+            trouble = problem
+    yield from _compare(doubts, asked)
+    state = _state_folder(layout, settings, asked)
     yield from check_state(layout, state)
     yield from check_clock()
     yield from check_file_limit(settings.wire.max_connections)
     yield from examine_units(layout, settings.wire.max_connections)
     yield from check_guard(state)
-    if has_failed(layout) and address is None:
-        return  # to knock would start it again, and again in vain
-    for place in places:
-        yield from check_socket(layout, place)
-    yield from check_bus(layout, address)
+    if asked is not None:
+        for place in listening_places(asked, places):
+            yield from check_socket(layout, place)
+        yield from check_bus(layout, asked)
+    elif trouble is not None:
+        yield from check_no_bus(layout, address, places, trouble)
 
 
-def _places(layout: Layout, settings: Settings) -> list[BusAddress]:
-    """Give the addresses the bus listens on; whoever asks may have other defaults than the bus."""
-    held = held_sockets(layout)
-    if settings.listen != default_listen():
-        opened = [parse_bus_address(text) for text in settings.listen]
-        known = [address for address in opened if address.scheme == "unix" or address.port]
-        return [*held, *(address for address in known if address not in held)]
-    tcp = BusAddress("tcp", host="127.0.0.1", port=DEFAULT_PORT)
-    return held or [BusAddress("unix", str(layout.socket)), tcp]
+def _compare(doubts: list[Finding], asked: AskedBus | None) -> Iterator[Finding]:
+    """Yield what we doubt and what the bus doubts: it may see programs that we do not."""
+    theirs = asked.about.findings if asked and asked.about else None
+    for doubt in doubts:
+        if theirs is None or doubt in theirs or doubt.level != "problem":
+            yield doubt
+        else:
+            words = f"{doubt.says}; the running bus does not report this"
+            yield Finding(doubt.item, "warning", words, f"{doubt.fix}; or busd reload")
+    yield from (each for each in theirs or () if each not in doubts)
+
+
+def _state_folder(layout: Layout, settings: Settings, asked: AskedBus | None) -> Path:
+    if asked and asked.about and asked.address.is_loopback:
+        return Path(asked.about.state)
+    is_default = settings.state == str(state_directory())
+    return layout.state if is_default else Path(settings.state)
 
 
 def check_config(layout: Layout, path: Path) -> Iterator[Finding]:
@@ -178,61 +199,3 @@ def check_file_limit(max_connections: int) -> Iterator[Finding]:
     else:
         fix = f"raise LimitNOFILE= (ulimit -Hn), or set wire.max_connections = {hard // 2}"
         yield Finding("file limit", "warning", words, fix)
-
-
-def check_socket(layout: Layout, address: BusAddress) -> Iterator[Finding]:
-    """Does somebody listen there, and can only those connect who should?"""
-    family = socket.AF_UNIX if address.scheme == "unix" else socket.AF_INET
-    if ":" in address.host:
-        family = socket.AF_INET6
-    with socket.socket(family) as sock:
-        sock.settimeout(_PATIENCE_SECONDS)
-        try:
-            sock.connect(address.path if family == socket.AF_UNIX else (address.host, address.port))
-        except OSError as problem:
-            words = f"nobody answers at {address}: {problem.strerror or problem}"
-            fix = f"{layout.systemctl} start busd.socket, or busd serve"
-            yield Finding("socket", "problem", words, fix)
-            return
-    yield Finding("socket", "ok", f"{address} is open")
-    if family == socket.AF_UNIX:
-        yield from _check_socket_mode(layout, Path(address.path))
-
-
-def _check_socket_mode(layout: Layout, path: Path) -> Iterator[Finding]:
-    file, folder = path.stat(), path.parent.stat()
-    if folder.st_mode & 0o022 and not folder.st_mode & stat.S_ISVTX:
-        words = f"others may put a socket of their own at {path}"
-        yield Finding("socket", "problem", words, f"chmod go-w {path.parent}")
-    if layout.flavour == "user" and file.st_uid != os.geteuid():
-        words = f"{path} belongs to uid {file.st_uid}: this is not your bus"
-        yield Finding("socket", "problem", words, f"find out who listens: ss -lxp src {path}")
-    elif layout.flavour == "user" and file.st_mode & 0o077:
-        words = f"others may connect to {path} (mode {file.st_mode & 0o777:04o})"
-        yield Finding("socket", "warning", words, f"chmod 0600 {path}")
-
-
-def check_bus(layout: Layout, given: str | None) -> Iterator[Finding]:
-    """Does a bus answer where clients look for it, and is it the same version as we are?"""
-    started = time.monotonic()
-    system = f"unix:{layout.socket}" if layout.flavour == "system" else None
-    try:
-        address = str(find_bus(given or system))
-        version = anyio.run(_ask_version, address)
-    except BusdError as problem:
-        yield Finding("bus", "problem", str(problem), "busd serve, or set $BUSD_ADDRESS")
-        return
-    millis = (time.monotonic() - started) * 1000
-    if version != __version__:
-        words = f"the bus at {address} is version {version}, this is {__version__}"
-        yield Finding("bus", "warning", words, f"{layout.systemctl} restart busd")
-    else:
-        words = f"the bus at {address} answers in {millis:.0f} ms, version {version}"
-        yield Finding("bus", "ok", words)
-
-
-async def _ask_version(address: str) -> str:
-    name = f"cli:{os.getpid()}"
-    async with Client(name, address=address, timeout_seconds=_PATIENCE_SECONDS) as bus:
-        described = await bus.call("rpc.discover")
-    return str(described["info"]["version"])

@@ -9,6 +9,9 @@ import difflib
 import os
 from collections.abc import Iterator
 
+from busd.agent.command import worker_command
+from busd.agent.program_check import find_program_fault, has_openai_extra, openai_extra_fix
+from busd.agent.settings import WorkerSettings
 from busd.errors import ConfigError
 from busd.ops.config import Settings, setting_names, variable_of, variables
 from busd.ops.finding import Finding
@@ -49,6 +52,8 @@ def find_doubts(settings: Settings) -> Iterator[Finding]:
         if name.startswith("BUSD_"):
             yield _unknown_variable(name, known)
     yield from _impatient_plugins(settings)
+    for name, worker in settings.workers.items():
+        yield from _missing_parts(name, worker)
 
 
 def _unknown_variable(name: str, known: set[str]) -> Finding:
@@ -72,3 +77,20 @@ def _impatient_plugins(settings: Settings) -> Iterator[Finding]:
         )
         fix = f"set plugins.stop_seconds to more than {workers:g}"
         yield Finding("configuration", "warning", words, fix)
+
+
+def _missing_parts(name: str, worker: WorkerSettings) -> Iterator[Finding]:
+    """Find a program that is not there, or an extra that is not installed: no agent would start."""
+    try:
+        worker_command(worker, "agent:x", "x", "/", "x")
+    except ConfigError as problem:
+        says = f"workers.{name}: {str(problem).removeprefix('workers: ')}"
+        yield Finding("workers", "problem", says, f"change the table workers.{name}")
+    for key, words in (("command", worker.command), ("agent", worker.agent)):
+        # As its worker sees it; a relative path is one of the workspace, which nobody knows yet.
+        if words and (fault := find_program_fault(words[0], worker.environment.get("PATH"))):
+            fix = f"install it, or change workers.{name}.{key}"
+            yield Finding("workers", "problem", f"workers.{name}.{key}: {fault}", fix)
+    if worker.openai_url and not has_openai_extra():
+        missing = f"workers.{name}.openai_url needs httpx, which is not installed"
+        yield Finding("workers", "problem", missing, f"run: {openai_extra_fix()}")

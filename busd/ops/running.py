@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import anyio
+
 from busd.bus.bus import Bus
 from busd.ops.config import Settings
 from busd.ops.offload import Offload
+from busd.ops.reloads import Reloaded, Reloads
 from busd.ops.tokens import TokenStore
 from busd.plugin.host import PluginHost
 from busd.wire.connections import Connections
+from busd.wire.listener import Listener
 
 
 class RunningBus(Protocol):
@@ -21,4 +25,11 @@ class RunningBus(Protocol):
     tokens: TokenStore
     offload: Offload
     plugins: PluginHost
+    listeners: list[Listener]
+    reloads: Reloads
+    last_reload: Reloaded
     lag_seconds: float
+    is_stopping: anyio.Event
+
+    @property
+    def longest_stop_seconds(self) -> float: ...

@@ -56,13 +56,17 @@ class HostSettings(Protocol):
     def state(self) -> str: ...
 
 
+# outdated: it runs, but its files have changed since, and what they are now was refused
+PluginState = Literal["running", "outdated", "faulty", "disabled"]
+
+
 class PluginStatus(msgspec.Struct, rename="camel"):
     """One plugin as `bus.listPlugins` shows it."""
 
     name: str
     version: str
     origin: str
-    state: Literal["running", "faulty", "disabled"]
+    state: PluginState
     about: str = ""
     addresses: list[str] = []
     types: list[str] = []
@@ -315,15 +319,23 @@ class PluginHost:
     # What the operator sees
 
     def describe(self) -> list[PluginStatus]:
-        """Tell of every plugin, also of those that do not run."""
-        found = [_describe(running) for running in self.running.values()]
-        for bad in self.refused.values():
-            candidate = bad.candidate
-            found.append(
-                PluginStatus(
-                    candidate.name, "", candidate.origin, "faulty", faults=1, last_fault=bad.reason
-                )
+        """Return the status of every plugin, one for each origin, also if it does not run."""
+        refused = dict(self.refused)
+        found = [
+            _describe(running, refused.pop(running.loaded.candidate.origin, None))
+            for running in self.running.values()
+        ]
+        found += [
+            PluginStatus(
+                bad.candidate.name,
+                "",
+                bad.candidate.origin,
+                "faulty",
+                faults=1,
+                last_fault=bad.reason,
             )
+            for bad in refused.values()
+        ]
         found += [
             PluginStatus(candidate.name, "", candidate.origin, "disabled")
             for candidate in self.disabled
@@ -338,19 +350,21 @@ def _addresses(running: RunningPlugin) -> list[str]:
     return sorted([*own, *sorted(others)][:MAX_SHOWN])
 
 
-def _describe(running: RunningPlugin) -> PluginStatus:
+def _describe(running: RunningPlugin, refused: BadPlugin | None) -> PluginStatus:
+    """Return the status of a plugin; `refused` is what its files have become since it started."""
     plugin, loaded = running.plugin, running.loaded
+    runs: PluginState = "running" if refused is None else "outdated"
     return PluginStatus(
         name=plugin.name,
         version=plugin.version,
         origin=loaded.candidate.origin,
-        state="running" if running.is_running else "faulty",
+        state=runs if running.is_running else "faulty",
         about=loaded.about,
         addresses=_addresses(running),
         types=sorted(loaded.types),
         hooks=[name for name, functions in plugin.hooks.items() if functions],
         methods=sorted(plugin.methods),
         handled=running.handled,
-        faults=running.faults,
-        last_fault=running.last_fault,
+        faults=running.faults + (refused is not None),
+        last_fault=refused.reason if refused else running.last_fault,
     )

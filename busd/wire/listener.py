@@ -38,7 +38,7 @@ class Listener:
         if address.is_encrypted and certificates is None:
             raise ConfigError(f"{address}: this bus has no certificate; see tls.certificate")
         self._certificates = certificates if address.is_encrypted else None
-        self._is_ours = inherited is None  # else its file stays: somebody else listens there, too
+        self.is_inherited = inherited is not None  # its file stays: somebody else listens there
         self._sock = inherited or listen_on(address)
         self.address = bound_address(address, self._sock)
         self._is_closed = False
@@ -56,10 +56,10 @@ class Listener:
 
     def forget(self) -> None:
         """Close the socket and remove its file, if it is ours."""
-        if self._is_ours:
-            forget(self.address, self._sock)
-        else:
+        if self.is_inherited:
             self._sock.close()
+        else:
+            forget(self.address, self._sock)
 
     def close(self) -> None:
         """Accept nobody any more."""

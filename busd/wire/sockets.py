@@ -9,10 +9,11 @@ from pathlib import Path
 
 import anyio
 
-from busd.errors import BusUnreachable, ConfigError
+from busd.errors import BusForbidden, BusUnreachable, ConfigError
 from busd.wire.bus_address import BusAddress
 
 _BACKLOG = 4096
+_START_ONE = 'start one with "busd serve"'
 
 
 def check_place(address: BusAddress, *, is_open: bool) -> None:
@@ -118,14 +119,29 @@ def tune(sock: socket.socket) -> None:
 
 
 async def connect_to(address: BusAddress) -> socket.socket:
-    """Open a connected, non-blocking socket; raises BusUnreachable."""
+    """Return a connected, non-blocking socket; raises BusUnreachable."""
     try:
         if address.scheme == "unix":
             sock, where = socket.socket(socket.AF_UNIX), address.path
             return await _connect(sock, where)
         return await _connect_tcp(address)
     except OSError as problem:
-        raise BusUnreachable(f"no bus at {address}: {problem.strerror or problem}") from None
+        raise _why_unreachable(address, problem) from None
+
+
+def _why_unreachable(address: BusAddress, problem: OSError) -> BusUnreachable:
+    """Return what to tell somebody who could not connect: whose fault it is, and what to do."""
+    if isinstance(problem, PermissionError):
+        return BusForbidden(
+            f"not allowed to connect to {address}: {problem.strerror}; this is another user's "
+            "bus; choose yours with --address or $BUSD_ADDRESS"
+        )
+    if isinstance(problem, FileNotFoundError):
+        return BusUnreachable(f"no bus at {address}; {_START_ONE}")
+    if isinstance(problem, ConnectionRefusedError):
+        also = f"; {_START_ONE}" if address.is_loopback else ""
+        return BusUnreachable(f"no bus at {address}: {problem.strerror}{also}")
+    return BusUnreachable(f"cannot reach a bus at {address}: {problem.strerror or problem}")
 
 
 async def _connect_tcp(address: BusAddress) -> socket.socket:

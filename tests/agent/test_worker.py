@@ -217,6 +217,36 @@ def test_a_workspace_that_can_be_none_is_a_bad_setting(terminal: Terminal, tmp_p
     assert said == (78, "", problem)
 
 
+@pytest.mark.parametrize(
+    ("program", "fault"),
+    [
+        ("nosuchprogram", "program 'nosuchprogram' not found in PATH"),
+        ("/no/such", "program /no/such does not exist"),
+        ("./plain", "./plain cannot be executed"),
+        ("/etc", "/etc cannot be executed"),
+    ],
+)
+def test_a_program_that_is_not_there_fails_at_once(
+    terminal: Terminal, tmp_path: Path, program: str, fault: str
+) -> None:
+    (tmp_path / "plain").touch()
+    for kind in ([], ["--persistent", "lines"]):
+        said = terminal.busd("worker", *kind, "--exec", program, "x")
+        assert said == (78, "", f"busd: --exec: {fault}; install it, or name another program\n")
+
+
+def test_a_program_of_the_workspace_is_found_there(
+    terminal: Terminal, chat: Chat, workspace: Path
+) -> None:
+    program = workspace / "answer"
+    program.write_text("#!/bin/sh\necho of the workspace\n")
+    program.chmod(0o755)
+    with terminal.start_any(chat.command(workspace, command=["./answer"])) as running:
+        chat.write("hi")
+        assert chat.text() == "of the workspace"
+        assert end(running)[0] == 0
+
+
 def test_without_httpx_it_is_said_what_to_install(terminal: Terminal, tmp_path: Path) -> None:
     (tmp_path / "httpx.py").write_text("raise ImportError")
     path = f"{tmp_path}:{terminal.environment['PYTHONPATH']}"

@@ -106,7 +106,7 @@ def test_describe_shows_every_method(terminal: Terminal) -> None:
 def test_no_bus_is_one_line_and_its_exit_code(lonely: Terminal, verb: list[str]) -> None:
     said = lonely.busd(*verb)
     where = f"unix:{lonely.folder}/busd/bus.sock"
-    assert said == (69, "", f"busd: no bus at {where}: No such file or directory\n")
+    assert said == (69, "", f'busd: no bus at {where}; start one with "busd serve"\n')
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])

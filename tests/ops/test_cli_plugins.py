@@ -10,6 +10,7 @@ import pytest
 from tests.conftest import DaemonWith
 from tests.daemons import open_daemon
 from tests.ops.terminal import Terminal
+from tests.plugin.sources import GREET
 
 
 @pytest.mark.parametrize("args", [[], ["ls"]])
@@ -59,6 +60,40 @@ def test_a_bad_plugin_is_named_with_its_fault(tmp_path: Path) -> None:
         assert row[2:4] == ["faulty", "1"]
         said = terminal.busd("plugins", "show", "broken")
         assert "not�[2J today" in said.out
+
+
+def test_a_plugin_that_was_broken_since_is_one_row_and_show_says_why(tmp_path: Path) -> None:
+    folder = tmp_path / "plugins"
+    folder.mkdir()
+    (folder / "greet.py").write_text(GREET)
+    with open_daemon("uvloop", {"plugins.folders": [str(folder)]}) as daemon:
+        terminal = Terminal(tmp_path, f"unix:{daemon.path}")
+        daemon.is_blamed = True  # its log has the traceback
+        (folder / "greet.py").write_text("def f(:\n")
+        assert terminal.busd("reload").code == 1
+        rows = terminal.busd("plugins").out.splitlines()
+        [row] = [row.split() for row in rows if row.startswith("greet ")]
+        assert row[2:4] == ["outdated", "1"]
+        said = terminal.busd("plugins", "show", "greet")
+        facts = dict(line.split(maxsplit=1) for line in said.out.splitlines())
+        assert facts["state"] == "outdated"
+        assert facts["lastFault"].startswith("import failed: SyntaxError: ")
+
+
+def test_two_plugins_of_one_name_are_both_shown(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "greet.py").write_text(GREET)
+    folders = [str(tmp_path / name) for name in ("one", "two")]
+    with open_daemon("uvloop", {"plugins.folders": folders}) as daemon:
+        terminal = Terminal(tmp_path, f"unix:{daemon.path}")
+        shown = [json.loads(line) for line in _lines(terminal, "show", "greet", "--json")]
+        assert [each["state"] for each in shown] == ["running", "faulty"]
+        assert "the name greet is taken by" in shown[1]["lastFault"]
+
+
+def _lines(terminal: Terminal, *args: str) -> list[str]:
+    return terminal.busd("plugins", *args).out.splitlines()
 
 
 def test_a_disabled_plugin_is_named_as_such(daemon_with: DaemonWith, tmp_path: Path) -> None:

@@ -228,9 +228,9 @@ def test_a_change_that_cannot_start_leaves_the_old_plugin_at_work(
     assert peer.call("staged.version", {"version": 0}) == {"version": 1}
     assert outcome(peer, peer.send_message("app:only-2")) == 1  # by its pattern
     found = stage.plugged.call("bus.listPlugins")["plugins"]
-    states = {each["state"]: each for each in found if each["name"] == "staged"}
-    assert states["running"]["version"] == "1"
-    assert states["faulty"]["lastFault"] == "on_start: RuntimeError: no luck"
+    [staged] = [each for each in found if each["name"] == "staged"]
+    assert (staged["state"], staged["version"]) == ("outdated", "1")
+    assert staged["lastFault"] == "on_start: RuntimeError: no luck"
     stage.plugged.write("staged.py", version(3))
     stage.plugged.reload()
     assert outcome(peer, peer.send_message("app:staged")) == 3

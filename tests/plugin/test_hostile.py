@@ -146,7 +146,7 @@ def test_a_folder_of_nobody_is_named_and_the_bus_goes_on(loop: Loop) -> None:
         assert greeting(joined(plugged, "tg:1", opened)) == "hi to you, tg:1"
         listed = plugged.call("bus.listPlugins")["plugins"]
         assert [
-            "embedded null byte" in each["lastFault"]
+            "a path has no NUL character" in each["lastFault"]
             for each in listed
             if not each["version"] and "\0" in each["origin"]
         ] == [True]

@@ -163,12 +163,14 @@ def test_a_change_that_cannot_be_imported_leaves_the_old_plugin_at_work(loop: Lo
         plugged.reload()
         assert greeting(peer) == "hi to you, tg:1"
         found = plugged.call("bus.listPlugins")["plugins"]
-        states = {each["state"]: each for each in found if each["name"] == "greet"}
-        assert states["running"]["faults"] == 0
-        assert states["faulty"]["lastFault"].startswith("import failed: SyntaxError")
+        [greet] = [each for each in found if each["name"] == "greet"]
+        assert (greet["state"], greet["faults"]) == ("outdated", 1)
+        assert greet["lastFault"].startswith("import failed: SyntaxError")
         plugged.write("greet.py", GREET.replace("to you,", "again,"))
         plugged.reload()
         assert greeting(peer) == "hi again, tg:1"
+        assert plugged.listed()["greet"]["state"] == "running"
+        assert plugged.listed()["greet"]["lastFault"] == ""
 
 
 def test_a_plugin_that_could_not_start_is_tried_again_by_a_reload(loop: Loop) -> None:

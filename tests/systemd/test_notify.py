@@ -63,6 +63,27 @@ def open_serving(loop: Loop, folder: Path, **variables: str) -> Iterator[subproc
         process.wait()
 
 
+def test_a_manager_hears_why_a_reload_was_refused(
+    manager: Listener, loop: Loop, tmp_path: Path
+) -> None:
+    with open_serving(loop, tmp_path, NOTIFY_SOCKET=manager.address) as busd:
+        listening = manager.hear()["STATUS"]
+        config = tmp_path / "busd.toml"
+        config.write_text("loopp = 3\n")
+
+        busd.send_signal(signal.SIGHUP)
+        assert manager.hear()["RELOADING"] == "1"
+        ready = manager.hear()
+        assert ready["READY"] == "1"
+        reason = f"{config}: unknown setting 'loopp'; did you mean 'loop'?"
+        assert ready["STATUS"] == f"reload refused, the old settings stay: {reason}; {listening}"
+
+        config.write_text('policy = "open"\n')
+        busd.send_signal(signal.SIGHUP)
+        assert manager.hear()["RELOADING"] == "1"
+        assert manager.hear()["STATUS"] == listening
+
+
 def test_a_manager_hears_of_start_reload_and_stop(
     manager: Listener, loop: Loop, tmp_path: Path
 ) -> None:
