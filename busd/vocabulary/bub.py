@@ -18,11 +18,14 @@ TURN_EVENTS = ("turn.delta", "turn.step", "turn.prompt", "turn.error", "turn.can
 
 @message("spawn_request")
 class SpawnRequest(msgspec.Struct):
-    """Start (or find) the agent of a chat."""
+    """Start (or find) the agent of a chat; `channel_type` defaults to `channel`."""
 
     chat_id: str
     channel: str
-    channel_type: str
+    channel_type: str = ""
+
+    def __post_init__(self) -> None:
+        self.channel_type = self.channel_type or self.channel
 
 
 @message("spawn_result")

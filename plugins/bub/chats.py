@@ -67,8 +67,9 @@ def channel_of(prefix: str) -> str:
 def requested_chat(request: SpawnRequest, channel_types: list[str]) -> Placed:
     """Give the chat that a `spawn_request` is for; raises Refuse saying what is wrong with it."""
     chat = checked_chat(request.channel, request.chat_id)
-    check_channel_type(request.channel_type, channel_types)
-    return Placed(chat, request.channel_type, chat.address)
+    channel_type = channel_of(request.channel_type)
+    check_channel_type(channel_type, channel_types)
+    return Placed(chat, channel_type, chat.address)
 
 
 def chat_of_message(
