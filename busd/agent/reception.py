@@ -14,6 +14,7 @@ from msgspec import UNSET, Raw
 from busd.agent.ledger import Asked
 from busd.agent.turn import Turn, TurnFailed
 from busd.errors import Refuse
+from busd.vocabulary.addresses import speaker_of
 from busd.vocabulary.bub import AgentEvent, Configure, GeneralResponse, TgReply
 from busd.vocabulary.payload import author_of, read_message, write_message
 
@@ -34,6 +35,8 @@ class TurnCancel(msgspec.Struct):
 
     turn: str | None = None
     reason: str = ""
+    channel: str | None = None  # with the next one: the chat, if a bridge speaks for it
+    chat_id: str | int | None = None
 
 
 def add_handlers(agent: Agent) -> None:
@@ -61,9 +64,10 @@ class Reception:
         asked = Asked(incoming.message_id, incoming.sender, incoming.raw)
         turn = Turn(agent, asked)
         if prompt := agent.prompts.find(turn):
-            prompt.settle(turn.message.text)
+            is_clear = prompt.settle(turn.message.text)
             agent.ledger.finish([asked.message_id])
-            return self._ok(incoming, "answers a prompt")
+            said = "answers a prompt" if is_clear else "not one of the options; asked again"
+            return self._ok(incoming, said)
         return self._ok(incoming, agent.take(turn, asked))
 
     async def hear(self, incoming: Incoming) -> Raw:
@@ -93,7 +97,7 @@ class Reception:
             wanted = msgspec.json.decode(event.data, type=TurnCancel)
         except (msgspec.MsgspecError, RecursionError):
             raise Refuse("turn.cancel: content.data.turn is the messageId of a turn") from None
-        author = author_of(incoming.sender, incoming.raw)
+        author = speaker_of(incoming.sender, incoming.raw, wanted.channel, wanted.chat_id)
         if wanted.reason and author == "agent:system":
             return self._ok(incoming, await self._stop_all(wanted.reason))
         for turn in self._named(wanted.turn):

@@ -60,12 +60,13 @@ class TgMessage(msgspec.Struct):
 
 @message("tg_reply", beside=("reply_to_message_id", "chat_id"))
 class TgReply(msgspec.Struct):
-    """The agent's final words."""
+    """The agent's final words, or a question of its own in the middle of a turn."""
 
     text: str
     channel: str | UnsetType = UNSET
     reply_to_message_id: str | UnsetType = UNSET
     chat_id: str | UnsetType = UNSET
+    prompt_id: str | UnsetType = UNSET  # ours: the plain text of this `turn.prompt`
 
 
 @message("general_response")
