@@ -34,7 +34,7 @@ class Saying:
         if not text and prompt.required:
             self._chat.screen.note("it wants an answer")
             return
-        self._chat.turns.prompt = None
+        self._chat.turns.answer()
         answer = Turn(f"msg_{ULID()}")  # not one to wait for
         self._send_soon(answer, self._words(prompt.chosen(text), prompt_id=prompt.id))
 
