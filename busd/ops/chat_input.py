@@ -51,6 +51,7 @@ class ChatInput:
         from busd.ops.chat_prompt import Prompt, knows_paste
 
         self._found = termios.tcgetattr(self._file)
+        self._file = _open_again(self._file)
         self._knows_paste = knows_paste()
         self._prompt = Prompt(knows_paste=self._knows_paste)
         try:
@@ -61,6 +62,8 @@ class ChatInput:
             self._set_mode("as found")
             if is_mid_line:
                 print(flush=True)
+            if self._file != sys.stdin.fileno():
+                os.close(self._file)
 
     @property
     def is_editing(self) -> bool:
@@ -164,5 +167,17 @@ class ChatInput:
             wanted[3] &= ~(termios.ICANON | termios.ECHO)
             wanted[6][termios.VMIN], wanted[6][termios.VTIME] = 1, 0
         termios.tcsetattr(self._file, termios.TCSADRAIN, wanted)
-        if self._knows_paste and mode != "prompt":  # there readline sees to it
+        if self._knows_paste and not (mode == "prompt" and self._prompt.is_gnu):
             print(PASTE_ON if mode == "keys" else PASTE_OFF, end="", flush=True)
+
+
+def _open_again(terminal: int) -> int:
+    """Return a file of our own for a terminal, or the same if there is none.
+
+    Whoever waits for a file may make it non-blocking, as uvloop does. The one that we were given
+    is also our standard output, and the shell's.
+    """
+    try:
+        return os.open(os.ttyname(terminal), os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return terminal  # one of another container, say

@@ -37,14 +37,15 @@ class Prompt:
         self.is_open = False
         self._is_prepared = threading.Event()  # readline has taken the terminal over
         self._path = state_directory() / "chat_history"
+        self.is_gnu = False  # readline, not libedit under its name
         try:
             import readline
         except ImportError:
             self.has_readline = False  # this Python was built without: the terminal's own editing
             return
         self.has_readline = True
-        self._is_gnu = "libedit" not in (readline.__doc__ or "")
-        if self._is_gnu:
+        self.is_gnu = "libedit" not in (readline.__doc__ or "")
+        if self.is_gnu:
             switch = "on" if knows_paste else "off"
             for line in (*_BINDINGS, f"set enable-bracketed-paste {switch}"):
                 readline.parse_and_bind(line)
@@ -58,7 +59,7 @@ class Prompt:
 
     def adapt(self, mode: list[Any]) -> None:
         """Change a terminal's mode to the one in which readline is started."""
-        if self.has_readline and self._is_gnu:
+        if self.is_gnu:
             mode[3] &= ~termios.ICANON  # else a Ctrl-D that comes before readline is lost
             mode[6][termios.VINTR] = b"\0"  # so that Ctrl-C arrives as a key
 
@@ -80,7 +81,7 @@ class Prompt:
 
         def read() -> None:
             try:
-                found.append(input(PROMPT))
+                found.append(input(PROMPT + shown(beginning)))
             except EOFError:
                 found.append(None)
             except UnicodeError as problem:

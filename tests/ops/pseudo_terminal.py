@@ -81,8 +81,8 @@ class PseudoTerminal:
         self.press(f"\x1b[200~{text}\x1b[201~")
 
     def mode(self) -> list[Any]:
-        """Give the terminal's settings."""
-        return termios.tcgetattr(self.ours)
+        """Give the terminal's settings, and whether to read from it waits."""
+        return [*termios.tcgetattr(self.ours), os.get_blocking(self._its)]
 
     def is_echoing(self) -> bool:
         """Whether the terminal was left as a shell needs it."""
@@ -90,7 +90,7 @@ class PseudoTerminal:
 
     def reset(self) -> None:
         """Set the terminal as it was found."""
-        termios.tcsetattr(self.ours, termios.TCSANOW, self.found)
+        termios.tcsetattr(self.ours, termios.TCSANOW, self.found[:7])
 
     def wait_until(self, is_so: Callable[[], bool]) -> None:
         """Wait until something is so, of which nobody tells."""
