@@ -130,7 +130,13 @@ class Daemon:
 
     def _make_authenticator(self, settings: Settings) -> Authenticator:
         owners = {0, os.geteuid()}
-        return Authenticator(settings.policy, settings.grant, self.tokens.load(), owners)
+        return Authenticator(
+            settings.policy,
+            settings.grant,
+            self.tokens.load(),
+            owners,
+            identify_loopback=settings.identify_loopback,
+        )
 
     def _open_listeners(self) -> list[Listener]:
         """Open all or none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from math import inf
 from typing import Any
 
 import pytest
@@ -22,6 +23,8 @@ from tests.conftest import Join
 
 class Recorder:
     """Writes down the answers, as an endpoint would send them."""
+
+    max_frame_bytes = inf
 
     def __init__(self) -> None:
         self.answers: list[bytes] = []

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from busd.errors import Refuse
+from busd.rpc.reading import Id
 from busd.vocabulary.options import choose, numbered
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ _SHOWN = 40  # characters of an unclear answer that are repeated
 class TurnPrompt(msgspec.Struct, omit_defaults=True, kw_only=True):
     """The data of a `turn.prompt`."""
 
-    turn: str
+    turn: Id
     id: str
     input_type: str
     text: str
@@ -103,7 +104,7 @@ class Prompts:
         if named is UNSET:
             [only] = self.open.values() if len(self.open) == 1 else [None]
             return only if only and only.turn.may_be_answered_by(words) else None
-        prompt = self.open.get(named)
+        prompt = self.open.get(str(named))
         if prompt is None:
             raise Refuse("that prompt is not open: it was answered, cancelled, or its time is over")
         if not prompt.turn.may_be_answered_by(words):

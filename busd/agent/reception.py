@@ -14,6 +14,7 @@ from msgspec import UNSET, Raw
 from busd.agent.ledger import Asked
 from busd.agent.turn import Turn, TurnFailed
 from busd.errors import Refuse
+from busd.rpc.reading import Id
 from busd.vocabulary.addresses import speaker_of
 from busd.vocabulary.bub import AgentEvent, Configure, GeneralResponse, TgReply
 from busd.vocabulary.payload import author_of, read_message, write_message
@@ -33,10 +34,10 @@ class TurnCancel(msgspec.Struct):
     With a reason, which `agent:system` may give, it means all of them, and their users are told.
     """
 
-    turn: str | None = None
+    turn: Id | None = None
     reason: str = ""
     channel: str | None = None  # with the next one: the chat, if a bridge speaks for it
-    chat_id: str | int | None = None
+    chat_id: Id | None = None
 
 
 def add_handlers(agent: Agent) -> None:
@@ -93,10 +94,7 @@ class Reception:
         event = read_message(incoming.raw, AgentEvent)
         if event.event != "turn.cancel":
             return self._ok(incoming)
-        try:
-            wanted = msgspec.json.decode(event.data, type=TurnCancel)
-        except (msgspec.MsgspecError, RecursionError):
-            raise Refuse("turn.cancel: content.data.turn is the messageId of a turn") from None
+        wanted = event.read(TurnCancel)
         author = speaker_of(incoming.sender, incoming.raw, wanted.channel, wanted.chat_id)
         if wanted.reason and author == "agent:system":
             return self._ok(incoming, await self._stop_all(wanted.reason))
@@ -117,7 +115,7 @@ class Reception:
             await turn.ended.wait()
         return f"{len(turns)} cancelled"
 
-    def _named(self, wanted: str | None) -> list[Turn]:
+    def _named(self, wanted: Id | None) -> list[Turn]:
         """Give the turn that is meant, if there is one."""
         turns = self._agent.turns
         if wanted is None:

@@ -12,6 +12,7 @@ from msgspec import UNSET, Raw, UnsetType
 from busd.agent.ledger import Asked
 from busd.agent.prompt import OpenPrompt, TurnPrompt
 from busd.errors import BusdError
+from busd.rpc.reading import Id
 from busd.vocabulary.addresses import event_address, speaker_of
 from busd.vocabulary.bub import TgMessage, TgReply
 from busd.vocabulary.payload import decode_payload, read_message
@@ -50,7 +51,7 @@ class Turn:
             asked.sender, asked.payload, self.message.channel, self.message.chat_id
         )
         # The id by which whoever wrote it knows the message: the payload's own, if it has one.
-        self.reply_to: str = decode_payload(asked.payload).message_id or asked.message_id
+        self.reply_to: Id = decode_payload(asked.payload).message_id or asked.message_id
         self.is_over = False
         self.has_answered = False  # its handler is done, and its reply on the way
         self.failure: TurnFailed | None = None  # why it was ended from outside
@@ -186,7 +187,7 @@ class Turn:
         reply.prompt_id = prompt_id
         await self.agent.send_reply(self, reply, message_id)
 
-    def _chat_id(self) -> str:
+    def _chat_id(self) -> Id:
         """Give the chat that the reply is for: the one it came from, else that of `talkto`."""
         said = self.message.chat_id
         if said and (self.is_own or not self.agent.talkto):

@@ -9,8 +9,9 @@ from typing import Literal
 
 import msgspec
 
-from busd.bus.address import check_pattern, compile_glob
+from busd.bus.address import check_pattern, compile_glob, has_wildcard
 from busd.errors import AuthenticationFailed, ConfigError, MalformedPattern
+from busd.wire.connection import MIN_FRAME_BYTES
 
 Policy = Literal["open", "strict"]
 EVERYTHING = ("*",)
@@ -38,6 +39,7 @@ class Identity(msgspec.Struct, frozen=True):
     """Who a peer is, as far as it could be proven."""
 
     uid: int | None = None
+    by: Literal["", "unix", "loopback"] = ""  # what the uid is known by
     pid: int | None = None
     unit: str = ""
     token: str = ""  # the token's name
@@ -53,6 +55,18 @@ class Identity(msgspec.Struct, frozen=True):
         }
         known = [f"{kind} {fact}" for kind, fact in facts.items() if fact not in (None, "")]
         return ", ".join(known) or "a stranger"
+
+    @property
+    def known_by(self) -> str:
+        """What a peer is known by, for the operator."""
+        way = {"unix": "Unix socket", "loopback": "loopback TCP", "": "?"}[self.by]
+        facts = {
+            f"uid {self.uid} ({way})": self.uid is not None,
+            f"unit {self.unit}": bool(self.unit),
+            f"token {self.token}": bool(self.token),
+            f"certificate {self.certificate}": bool(self.certificate),
+        }
+        return ", ".join(fact for fact, is_known in facts.items() if is_known) or "nothing"
 
     def has(self, grant: Grant) -> bool:
         """True if every fact the grant names is true of this identity, and it names one."""
@@ -149,10 +163,10 @@ def covers(granted: str, pattern: str) -> bool:
     """True if everything that `pattern` matches is matched by `granted`, too."""
     if granted in ("*", pattern):
         return True
-    if "*" not in pattern and "?" not in pattern:
+    if not has_wildcard(pattern):
         return matches(granted, pattern)
     prefix = granted.removesuffix("*")
-    is_prefix = prefix != granted and "*" not in prefix and "?" not in prefix
+    is_prefix = prefix != granted and not has_wildcard(prefix)
     return is_prefix and pattern.startswith(prefix)
 
 
@@ -171,6 +185,8 @@ def check_grants(grants: list[Grant]) -> list[Grant]:
             value = getattr(grant, limit)
             if value is not None and not 0 < value < inf:
                 raise ConfigError(f"grant {number}: {limit} must be more than 0, not {value}")
+        if grant.max_frame_bytes is not None and grant.max_frame_bytes < MIN_FRAME_BYTES:
+            raise ConfigError(f"grant {number}: max_frame_bytes must be {MIN_FRAME_BYTES} or more")
         named.append(msgspec.structs.replace(grant, name=grant.name or str(number)))
     return named
 

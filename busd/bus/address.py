@@ -7,6 +7,10 @@ import re
 from busd.errors import MalformedAddress, MalformedPattern
 
 MAX_CHARACTERS = 255
+# A bracket that nothing closes stands for itself; one that comes first in a class is a member.
+_CLASS = re.compile(r"\[!?+\]?+[^]]*\]")
+_PIECE = re.compile(rf"{_CLASS.pattern}|\*+|.", re.S)
+_MEMBER = re.compile(r".-.|.", re.S)
 
 
 def check_address(text: str) -> None:
@@ -17,6 +21,13 @@ def check_address(text: str) -> None:
         raise MalformedAddress(
             f"malformed address {text!r}: * and ? belong to patterns", address=text
         )
+
+
+def check_name(text: str) -> None:
+    """Raise MalformedAddress unless `text` can be the name of a peer, which is subscribed to it."""
+    check_address(text)
+    if has_wildcard(text):
+        raise MalformedAddress(f"malformed name {text!r}: [...] belongs to patterns", address=text)
 
 
 def check_pattern(text: str) -> None:
@@ -35,9 +46,17 @@ def _problem(text: str) -> str:
     return ""
 
 
+def has_wildcard(pattern: str) -> bool:
+    """Return whether a pattern can match other addresses than the one it spells."""
+    return "*" in pattern or "?" in pattern or _CLASS.search(pattern) is not None
+
+
 def compile_glob(pattern: str) -> re.Pattern[str]:
-    """Give the expression that matches what the glob does: `*` any run, `?` any one character."""
-    first, *others = [_literally(part) for part in re.split(r"\*+", pattern)]
+    """Return the expression that matches what the glob does, as `fnmatch` understands globs.
+
+    `*` is any run of characters, `?` any one, `[seq]` one of these and `[!seq]` any other one.
+    """
+    first, *others = _between_stars(pattern)
     if not others:
         return re.compile(first, re.S)
     *between, last = others
@@ -47,5 +66,34 @@ def compile_glob(pattern: str) -> re.Pattern[str]:
     return re.compile(f"{first}{found}.*{last}", re.S)
 
 
-def _literally(part: str) -> str:
-    return "".join("." if character == "?" else re.escape(character) for character in part)
+def _between_stars(pattern: str) -> list[str]:
+    """Return the expressions of what stands before, between and after the stars."""
+    parts = [""]
+    for piece in _PIECE.findall(pattern):
+        if piece[0] == "*":
+            parts.append("")
+        elif piece == "?":
+            parts[-1] += "."
+        elif len(piece) > 1:
+            parts[-1] += _class_expression(piece[1:-1])
+        else:
+            parts[-1] += re.escape(piece)
+    return parts
+
+
+def _class_expression(body: str) -> str:
+    """Return the expression of a class by what stands between its brackets."""
+    is_negated = body.startswith("!")
+    members = "".join(map(_member_expression, _MEMBER.findall(body[is_negated:])))
+    if not members:  # only ranges that run backwards: no character is in them
+        return "." if is_negated else "(?!)"
+    return f"[{'^' if is_negated else ''}{members}]"
+
+
+def _member_expression(member: str) -> str:
+    first, last = member[0], member[-1]
+    if len(member) == 3 and first > last:
+        return ""
+    # By number: whatever the characters mean inside of an expression.
+    ends = [f"\\U{ord(end):08x}" for end in ((first, last) if len(member) == 3 else member)]
+    return "-".join(ends)

@@ -13,7 +13,7 @@ import structlog
 from busd.bus.access import EVERYTHING, Grant, Identity, Policy, Rights
 from busd.bus.bucket import Bucket
 from busd.errors import AuthenticationFailed, TooManyFailures
-from busd.wire.credentials import Credentials
+from busd.wire.credentials import Credentials, without_loopback
 
 log = structlog.get_logger("busd.bus")
 
@@ -46,38 +46,57 @@ class Authenticator:
         tokens: Iterable[TokenRecord] = (),
         owner_uids: Iterable[int] = (),
         clock: Callable[[], float] = time.monotonic,
+        *,
+        identify_loopback: bool = True,
     ) -> None:
         self.policy: Policy = policy
         self.tokens: dict[str, TokenRecord] = {record.name: record for record in tokens}
         self._grants = [*_owner_grants(owner_uids), *grants]
+        self._identify_loopback = identify_loopback
         self._failures = Bucket(_FAILURES_PER_SECOND, _FAILURES_AT_ONCE, clock)
 
     def admit(self, credentials: Credentials, token: str) -> tuple[Identity, Rights]:
-        """Give a peer's identity and rights; raises AuthenticationFailed if it has none."""
-        record = self._find(token or credentials.token)
+        """Return a peer's identity and rights; raise AuthenticationFailed if it has none.
+
+        Over loopback TCP a peer that shows a token is known by it alone, so that a token with few
+        rights keeps its limits whoever uses it.
+        """
+        shown = token or credentials.token
+        if shown:
+            credentials = without_loopback(credentials)
+        record = self._find(shown)
         identity = Identity(
             credentials.uid,
+            credentials.by,
             credentials.pid,
             credentials.unit,
             record.name if record else "",
             credentials.certificate,
             record.sha256 if record else "",
         )
+        identity = self._believed(identity)
         rights = self.rights_of(identity)
         if not rights.grants:
-            self._refuse(identity, has_token=bool(token or credentials.token))
+            self._refuse(identity, has_token=bool(shown))
         return identity, rights
 
     def rights_of(self, identity: Identity) -> Rights:
         """Give everything that an identity may do."""
         if self.policy == "open":
             return Rights([_EVERYTHING_BY_POLICY])
+        identity = self._believed(identity)
         if identity.token not in self.tokens:
             identity = msgspec.structs.replace(identity, token="")
         grants = [grant for grant in self._grants if identity.has(grant)]
         if identity.token and not any(grant.token for grant in grants):
             grants.append(Grant(name=f"token {identity.token}", token=identity.token))
         return Rights(grants)
+
+    def _believed(self, identity: Identity) -> Identity:
+        """Return an identity without what the settings say not to rely on."""
+        if identity.by == "loopback" and not self._identify_loopback:
+            return msgspec.structs.replace(identity, uid=None, by="")
+        return identity
 
     def is_revoked(self, identity: Identity) -> bool:
         """True if an identity came with a token that is no longer ours."""

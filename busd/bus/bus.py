@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 from msgspec import UNSET, Raw
@@ -94,7 +94,7 @@ class Bus:
         peers: tuple[Peer, ...] | None = None,
     ) -> None:
         """Carry one accepted message to everyone it is addressed to, or to some of them."""
-        if not message.message_id:  # missing, or empty
+        if not message.message_id and message.message_id != 0:  # missing, or empty
             message.message_id = f"msg_{ULID()}"
         if peers is None:
             peers = self._remembered.get(message.to)
@@ -171,10 +171,10 @@ class Bus:
         self.tally.unrouted += 1
         if self.is_verbose:
             self.log_message(message, [])
-        message_id = str(message.message_id)
+        message_id: Any = message.message_id  # set by now
         if self.journal is not None:
             now = self.clock() + self.wall_offset
-            row = (call_id, message_id, request_id, str(message.sender), message.to, "", 1)
+            row = (call_id, str(message_id), request_id, str(message.sender), message.to, "", 1)
             self.journal.add((*row, now, 0.0, 0.0, now, "no route", "", kept))
         asker.answer(request_id, Receipt(True, message_id, [], "no route"))
 

@@ -31,6 +31,8 @@ class DeliveryLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 _OPENING_BRACE, _CLOSING_BRACE = b"{}"
 _SHORT_CHARACTERS = 200  # of an ack's message, which need not be counted
+_LEFT_OUT = "payload left out: the acks together are too large"
+_ACK_BYTES = 400  # about what an ack has besides a payload and a long message
 
 
 class HeldBytes:
@@ -57,22 +59,21 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     started: float  # on the bus's clock
     kept: Raw | str  # what the activity log keeps of the payload
 
-    @property
-    def message_id(self) -> str:
-        return str(self.message.message_id)
-
     def settle(self, peer: Peer, ack: Ack) -> None:
         """Take the one ack of the one peer."""
         ack.client_id = peer.name
         frame = b""
         if self.request_id is not UNSET:
-            message_id: Any = self.message.message_id  # a str by now
+            message_id: Any = self.message.message_id  # set by now
             frame = encode(Result(self.request_id, Receipt(True, message_id, [ack])))
             # The payload stands last: the byte before `}]}}` tells whether it is an object,
             # for 0.03 µs where looking into the Raw costs 0.15.
             if frame[-5] != _CLOSING_BRACE:
                 self.settle(peer, _without_payload(ack))
                 return
+            if len(frame) > self.asker.max_frame_bytes:
+                cut_short(ack)
+                frame = encode(Result(self.request_id, Receipt(True, message_id, [ack])))
         bus = peer.bus
         if not ack.success or not self.call_id & SAMPLE_MASK:
             bus.count(self, ack)
@@ -84,8 +85,8 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     def _log(self, bus: Bus, journal: Journal, peer: Peer, ack: Ack) -> None:
         message = self.message
         if ack.success and not self.kept and self.request_id is not UNSET:
-            message_id: Any = message.message_id  # a str by now, as the sender is
-            way: Any = (message.sender, message.to, peer.name)
+            message_id = str(message.message_id)
+            way: Any = (message.sender, message.to, peer.name)  # the sender is a str by now
             way = journal.ways.get(way) or journal.remember(way)
             journal.add_plain(
                 (self.call_id, message_id, self.request_id, way, self.started, bus.clock())
@@ -122,7 +123,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         is_first = self.is_first(peer)
         return (
             self.call_id,
-            self.message_id,
+            str(message.message_id),
             self.request_id,
             str(message.sender),
             message.to,
@@ -177,23 +178,52 @@ class FanOut(Delivery, eq=False, gc=False):
         peer.bus.note(self, peer, ack)
         if not self.missing:
             self.held.count -= self.held_bytes
-            self.asker.answer(self.request_id, Receipt(True, self.message_id, self.acks))
+            self._answer()
+
+    def _answer(self) -> None:
+        """Answer with all acks, or with as much of them as a frame has room for."""
+        if self.request_id is UNSET:
+            return
+        message_id: Any = self.message.message_id  # set by now
+        receipt = Receipt(True, message_id, self.acks)
+        frame = encode(Result(self.request_id, receipt))
+        room = self.asker.max_frame_bytes
+        if len(frame) > room:
+            for ack in self.acks:
+                cut_short(ack)
+            frame = encode(Result(self.request_id, receipt))
+        while len(frame) > room and receipt.acks:
+            kept = int(len(receipt.acks) * room / len(frame) * 0.9)
+            receipt = Receipt(True, message_id, self.acks[:kept])
+            receipt.acks_left_out = len(self.acks) - kept
+            frame = encode(Result(self.request_id, receipt))
+        self.asker.answer_encoded(frame)
 
     def _hold(self, ack: Ack) -> None:
         """Keep the payload only within the limits: a slow peer must not pile up the others'."""
         size = memoryview(ack.payload).nbytes + len(ack.message)
         limits = self.limits
+        # What the acks are besides their payloads: names, members, braces.
+        frame_room = self.asker.max_frame_bytes - _ACK_BYTES * (len(self.acks) + self.missing)
         if (
-            self.held_bytes + size > limits.max_ack_bytes
+            self.held_bytes + size > min(limits.max_ack_bytes, frame_room)
             or self.held.count + size > limits.max_held_bytes
         ):
-            ack.payload = NOTHING
-            ack.message = "payload left out: the acks together are too large"
+            cut_short(ack)
             return
         # A copy of the payload's own bytes lets go of the frame it came in.
         ack.payload = ack.payload.copy()
         self.held_bytes += size
         self.held.count += size
+
+
+def cut_short(ack: Ack) -> None:
+    """Leave out what makes an ack large, and say so; whether it was a success stays."""
+    if len(ack.message) > _SHORT_CHARACTERS:
+        ack.message = ack.message[:_SHORT_CHARACTERS] + "…"
+    if ack.payload is not NOTHING:
+        ack.payload = NOTHING
+        ack.message = f"{ack.message} ({_LEFT_OUT})" if ack.message else _LEFT_OUT
 
 
 def _without_payload(ack: Ack) -> Ack:

@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from busd.bus.delivery import Delivery
 from busd.bus.message import Ack, Message
-from busd.bus.peer import BUSY_RETRY_SECONDS
+from busd.bus.peer import BUSY_RETRY_SECONDS, connection_numbers
 
 if TYPE_CHECKING:
     from busd.bus.bus import Bus
@@ -28,7 +28,7 @@ class LocalPeer:
     def __init__(self, name: str, bus: Bus, take: Take, info: Raw | None = None) -> None:
         self.name = name
         self.bus = bus
-        self.connection_id = "local"
+        self.connection_id = f"local-{next(connection_numbers)}"
         self.info = info
         self.calls: dict[int, Delivery] = {}
         self.subscriptions: set[str] = set()

@@ -8,12 +8,16 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType, field
 
 from busd.errors import InvalidParams
+from busd.rpc.reading import reader_of
 
 T = TypeVar("T")
 NOTHING = Raw(b"{}")
 MAX_ID_CHARACTERS = 256
 # Checked while it is decoded: 0.007 µs, where looking at its length afterwards costs 0.02.
-MessageId = Annotated[str, Meta(max_length=MAX_ID_CHARACTERS)]
+MessageId = (
+    Annotated[str, Meta(max_length=MAX_ID_CHARACTERS)]
+    | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+)
 # A JSON object that is carried byte for byte; the schema says so, the bus checks it.
 Payload = Annotated[Raw, Meta(extra_json_schema={"type": "object"})]
 
@@ -45,23 +49,24 @@ class Ack(msgspec.Struct, rename="camel", gc=False):
         return msgspec.json.decode(self.payload, type=kind)
 
 
-class LooseAck(msgspec.Struct, rename="camel"):
-    """An ack with nulls where its members have a default."""
+class AckMembers(msgspec.Struct, rename="camel"):
+    """What a peer may say in an ack; which peer it was is for the bus to say."""
 
-    success: bool | None = None
-    message: str | None = None
+    success: bool = True
+    message: str = ""
+    should_retry: bool | UnsetType = UNSET
+    retry_seconds: int | float | UnsetType = UNSET
     payload: Raw = NOTHING
-    should_retry: bool | None = None
-    retry_seconds: int | float | None = None
 
 
 class Receipt(msgspec.Struct, rename="camel", gc=False):
     """The result of `sendMessage`."""
 
     accepted: bool
-    message_id: str
+    message_id: str  # or the number that a peer sent; our own clients send strings
     acks: list[Ack]
     undelivered: str | UnsetType = UNSET
+    acks_left_out: int | UnsetType = UNSET  # how many would not fit into one frame
 
 
 def check_message_id(text: str) -> None:
@@ -70,18 +75,15 @@ def check_message_id(text: str) -> None:
         raise InvalidParams(f"a message id has at most {MAX_ID_CHARACTERS} characters")
 
 
-decode_loose_ack = msgspec.json.Decoder(LooseAck | None).decode
-
-
 def read_ack(raw: Raw) -> Ack:
-    """Read an ack leniently: what is missing or null has its default."""
-    loose = decode_loose_ack(raw)
-    if loose is None:
+    """Read an ack leniently: what is missing or null, or all of it, has its default."""
+    if bytes(raw) == b"null":
         return Ack()
+    said = reader_of(AckMembers).decode(raw)
     return Ack(
-        success=loose.success is not False,
-        message=loose.message or "",
-        payload=NOTHING if bytes(loose.payload) == b"null" else loose.payload,
-        should_retry=UNSET if loose.should_retry is None else loose.should_retry,
-        retry_seconds=UNSET if loose.retry_seconds is None else loose.retry_seconds,
+        success=said.success,
+        message=said.message,
+        should_retry=said.should_retry,
+        retry_seconds=said.retry_seconds,
+        payload=said.payload,
     )

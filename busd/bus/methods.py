@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType, field
 
 from busd import __version__
-from busd.bus.address import check_address, check_pattern
+from busd.bus.address import check_name, check_pattern
 from busd.bus.local import MAX_SHOWN
 from busd.bus.message import Message, Payload, Receipt
 from busd.bus.peer import Member, RemotePeer
@@ -28,11 +28,14 @@ from busd.errors import (
 )
 from busd.rpc.discover import describe_methods
 from busd.rpc.endpoint import Asker
-from busd.rpc.envelope import RequestId
+from busd.rpc.envelope import RequestId, encode
 from busd.rpc.methods import DEFERRED, Methods
 from busd.wire.credentials import with_certificate
 
 methods: Methods[RemotePeer] = Methods()
+_QUOTE = ord('"')
+_ENVELOPE_BYTES = 2_048  # of an answer around its list: a request's id has up to 256 characters
+_MAX_DIGITS = 18
 
 
 class Nothing(msgspec.Struct):
@@ -98,13 +101,19 @@ class ConnectionStatus(msgspec.Struct, rename="camel"):
     client_id: str
     connection_id: str
     subscriptions: list[str]
-    client_info: Payload
-    more_subscriptions: int | UnsetType = UNSET  # how many of a plugin's are left out
+    client_info: Payload | None
+    more_subscriptions: int | UnsetType = UNSET  # how many are left out
+    known_by: str | UnsetType = UNSET  # what the peer is known by; shown to admins
+
+
+class GetStatusParams(msgspec.Struct):
+    after: str | UnsetType = UNSET  # the connectionId of the last one already seen
 
 
 class Status(msgspec.Struct, rename="camel"):
     server_id: str
     connections: list[ConnectionStatus]
+    more_connections: int | UnsetType = UNSET  # how many did not fit: ask again with `after`
 
 
 @methods.register(
@@ -126,10 +135,8 @@ def initialize(
     """Join the bus under a name; the first request on a connection."""
     if peer.is_initialized:
         raise AlreadyInitialized("already initialized")
-    check_address(params.client_id)
-    info = None if params.client_info is UNSET else params.client_info.copy()
-    if info is not None and bytes(info)[:1] != b"{":
-        raise InvalidParams("initialize: clientInfo must be an object", member="clientInfo")
+    check_name(params.client_id)
+    info = None if params.client_info is UNSET else read_client_info(params.client_info)
     bus = peer.bus
     token = "" if params.auth is UNSET else params.auth.token
     identity, rights = bus.authenticator.admit(with_certificate(peer.connection), token)
@@ -199,10 +206,28 @@ def ping(peer: RemotePeer, params: Nothing, asker: Asker, request_id: RequestId,
     return Pong(now.replace("+00:00", "Z"))
 
 
-@methods.register("getStatus", Nothing, Status)
-def get_status(peer: RemotePeer, params: Nothing, asker: Asker, request_id: RequestId, /) -> Status:
-    """Say who is connected and what they subscribed to."""
-    return Status(peer.bus.server_id, [_status_of(each) for each in peer.bus.peers])
+@methods.register("getStatus", GetStatusParams, Status, errors=(InvalidParams,))
+def get_status(
+    peer: RemotePeer, params: GetStatusParams, asker: Asker, request_id: RequestId, /
+) -> Status:
+    """List who is connected and what they subscribed to, as many as fit into one frame."""
+    seen = 0 if params.after is UNSET else _number_of(params.after)
+    numbered = ((_number_of(each.connection_id), each) for each in peer.bus.peers)
+    members = sorted(each for each in numbered if each[0] > seen)
+    room = asker.max_frame_bytes - _ENVELOPE_BYTES
+    shown: list[Any] = []  # each is a ConnectionStatus that is encoded already
+    for _, member in members:
+        entry = encode(_status_of(member, is_for_admin=peer.rights.is_admin))
+        if len(entry) > asker.max_frame_bytes / 2:
+            entry = encode(_short_status_of(member))
+        room -= len(entry) + 1
+        if room < 0:
+            break
+        shown.append(Raw(entry))
+    status = Status(peer.bus.server_id, shown)
+    if len(shown) < len(members):
+        status.more_connections = len(members) - len(shown)
+    return status
 
 
 @methods.register("rpc.discover", Nothing, dict)
@@ -214,10 +239,49 @@ def discover(
     return describe_methods("busd", __version__, described, always=(NotInitialized,))
 
 
-def _status_of(peer: Member) -> ConnectionStatus:
+def _number_of(connection_id: str) -> int:
+    """Return the number in a connection id; they are given out in ascending order."""
+    number = connection_id.rpartition("-")[2]
+    if not (number.isascii() and number.isdigit() and len(number) < _MAX_DIGITS):
+        raise InvalidParams("getStatus: after must be a connectionId", member="after")
+    return int(number)
+
+
+def _status_of(peer: Member, *, is_for_admin: bool) -> ConnectionStatus:
     subscriptions = sorted(peer.subscriptions)
-    status = ConnectionStatus(peer.name, peer.connection_id, subscriptions, peer.info or Raw(b"{}"))
-    if len(subscriptions) > MAX_SHOWN and not isinstance(peer, RemotePeer):
-        status.subscriptions = subscriptions[:MAX_SHOWN]
+    status = ConnectionStatus(peer.name, peer.connection_id, subscriptions[:MAX_SHOWN], peer.info)
+    if len(subscriptions) > MAX_SHOWN:
         status.more_subscriptions = len(subscriptions) - MAX_SHOWN
+    if is_for_admin and isinstance(peer, RemotePeer):
+        status.known_by = peer.identity.known_by
     return status
+
+
+def _short_status_of(peer: Member) -> ConnectionStatus:
+    """Return only what names a peer whose whole status would fill a frame."""
+    status = ConnectionStatus(peer.name, peer.connection_id, [], None)
+    status.more_subscriptions = len(peer.subscriptions)
+    return status
+
+
+def read_client_info(raw: Raw) -> Raw:
+    """Return what a peer says of itself, with a `name` and a `version` that are strings.
+
+    Existing peers read `getStatus` strictly: one peer without them must not break it for all.
+    """
+    try:
+        members = msgspec.json.decode(raw, type=dict[str, Raw])
+    except msgspec.ValidationError:
+        reason = "initialize: clientInfo must be an object"
+        raise InvalidParams(reason, member="clientInfo") from None
+    missing = {
+        name: _as_string(members.get(name, Raw(b"null")))
+        for name in ("name", "version")
+        if memoryview(members.get(name, Raw(b"null")))[0] != _QUOTE
+    }
+    return Raw(encode(members | missing)) if missing else raw.copy()
+
+
+def _as_string(value: Raw) -> str:
+    text = bytes(value).decode()
+    return "" if text == "null" else text

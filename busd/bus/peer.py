@@ -27,7 +27,7 @@ log = structlog.get_logger("busd.bus")
 
 BUSY_RETRY_SECONDS = 1.0
 _MAX_SENDERS_REMEMBERED = 1_024
-_connection_numbers = count(1)
+connection_numbers = count(1)
 
 
 class Peer(Protocol):
@@ -72,7 +72,8 @@ class RemotePeer(Endpoint[Message, Ack]):
         super().__init__(connection)
         self.bus = bus
         self.max_unanswered = bus.limits.max_unanswered
-        self.connection_id = f"conn-{next(_connection_numbers)}"
+        self.max_frame_bytes = connection.limits.max_frame_bytes
+        self.connection_id = f"conn-{next(connection_numbers)}"
         self.name = ""
         self.info: Raw | None = None
         self.identity = Identity()
@@ -138,6 +139,10 @@ class RemotePeer(Endpoint[Message, Ack]):
         if connection.is_clogged or len(calls) >= self.max_unanswered:
             delivery.settle_failed(self, "peer is busy", BUSY_RETRY_SECONDS)
             return
+        if len(frame) > self.max_frame_bytes:
+            limit = self.max_frame_bytes
+            delivery.settle_failed(self, f"message is too large: the peer takes {limit} bytes")
+            return
         # Recorded before it is sent: a quick peer answers before send() returns.
         calls[delivery.call_id] = delivery
         connection.send(frame)
@@ -148,6 +153,8 @@ class RemotePeer(Endpoint[Message, Ack]):
         self.identity = identity
         self.info = info
         self.connection.deadline = inf
+        # Announced once, so it stays, whatever a reload makes of the limit.
+        self.max_frame_bytes = rights.max_frame_bytes(self.connection.limits.max_frame_bytes)
         self.take_rights(rights)
 
     def take_rights(self, rights: Rights) -> None:
@@ -164,7 +171,7 @@ class RemotePeer(Endpoint[Message, Ack]):
         """Fill in a missing `from`, or find out whether this peer may speak as it."""
         if not self.is_initialized:
             raise NotInitialized("initialize first")
-        if message.sender is UNSET:
+        if message.sender is UNSET or not message.sender:
             message.sender = self.name
             return
         check_address(message.sender)

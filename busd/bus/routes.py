@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from busd.bus.address import check_address, check_pattern, compile_glob
+from busd.bus.address import check_address, check_pattern, compile_glob, has_wildcard
 from busd.errors import Busy, NotSubscribed
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ class Routes:
     def _look_up(self, address: str) -> tuple[Peer, ...]:
         check_address(address)
         found = dict(self._exact.get(address, ()))
+        if spelled := self._globs.get(address):  # an address with brackets, taken literally
+            found.update(spelled[1])
         for length in self._prefix_lengths:
             if (peers := self._prefixes.get(address[:length])) and length <= len(address):
                 found.update(peers)
@@ -51,7 +53,7 @@ class Routes:
     def add(self, pattern: str, peer: Peer) -> None:
         """Let `peer` get what `pattern` matches; adding it again changes nothing."""
         check_pattern(pattern)
-        if not _has_wildcard(pattern):
+        if not has_wildcard(pattern):
             self._exact.setdefault(pattern, {})[peer] = None
             self.remembered.pop(pattern, None)
             return
@@ -78,7 +80,7 @@ class Routes:
 
     def remove(self, pattern: str, peer: Peer) -> None:
         """Undo `add`; raises NotSubscribed if there is nothing to undo."""
-        if not _has_wildcard(pattern):
+        if not has_wildcard(pattern):
             _take_out(self._exact, pattern, pattern, peer)
             self.remembered.pop(pattern, None)
             return
@@ -109,11 +111,7 @@ def _take_out(table: dict[str, dict[Peer, None]], key: str, pattern: str, peer: 
         del table[key]
 
 
-def _has_wildcard(pattern: str) -> bool:
-    return "*" in pattern or "?" in pattern
-
-
 def _prefix_of(pattern: str) -> tuple[str] | None:
     """Give the prefix of a pattern like `tg:*`, in a tuple because it may be empty."""
     prefix = pattern.removesuffix("*")
-    return (prefix,) if prefix != pattern and not _has_wildcard(prefix) else None
+    return (prefix,) if prefix != pattern and not has_wildcard(prefix) else None

@@ -15,7 +15,8 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
-from busd.bus.address import check_address, check_pattern
+from busd import __version__
+from busd.bus.address import check_name, check_pattern
 from busd.bus.message import Message, Receipt
 from busd.client.caller import Caller, WatchLine
 from busd.client.connect import read_frame_limit
@@ -55,7 +56,7 @@ class Client:
         timeout_seconds: float = 75.0,  # longer than a bus waits for acks
         concurrency: int = 64,
     ) -> None:
-        check_address(client_id)
+        check_name(client_id)
         self.client_id = client_id
         self.caller = Caller(
             client_id,
@@ -66,7 +67,7 @@ class Client:
             self._introduce,
             self._wake,
         )
-        self._info = info or {}
+        self._info = {"name": "busd client", "version": __version__} | (info or {})
         self._token = token
         self._concurrency = concurrency
         self.handlers = Handlers()
@@ -184,8 +185,13 @@ class Client:
         return str((await self.call("ping"))["timestamp"])
 
     async def status(self) -> Any:
-        """Say who is connected."""
-        return await self.call("getStatus")
+        """Return who is connected, in as many calls as the answer needs frames."""
+        status = page = await self.call("getStatus")
+        while page.pop("moreConnections", 0) and page["connections"]:
+            last = page["connections"][-1]["connectionId"]
+            page = await self.call("getStatus", {"after": last})
+            status["connections"] += page["connections"]
+        return status
 
     async def subscribe(self, pattern: str) -> None:
         """Get the messages to every address that `pattern` matches, also after a reconnect."""

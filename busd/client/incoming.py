@@ -13,6 +13,7 @@ from msgspec import UNSET, Raw
 from busd.bus.message import NOTHING, Ack, Message
 from busd.errors import Refuse
 from busd.rpc.envelope import RequestId, encode
+from busd.rpc.reading import reader_of
 
 if TYPE_CHECKING:
     from busd.client.client import Client
@@ -25,7 +26,7 @@ class _Typed(msgspec.Struct):
     type: str = ""
 
 
-_decode_type = msgspec.json.Decoder(_Typed).decode
+_decode_type = reader_of(_Typed).decode
 _decode_raw = msgspec.json.Decoder(Raw).decode
 
 
@@ -78,7 +79,7 @@ class Incoming:
     def read(self, kind: builtins.type[T]) -> T:
         """Give the payload as `kind`; raises Refuse naming the member that does not fit."""
         try:
-            return msgspec.json.decode(self.raw, type=kind)
+            return reader_of(kind).decode(self.raw)
         except msgspec.ValidationError as problem:
             raise Refuse(f"payload: {problem}") from None
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from itertools import count
-from math import inf
 from typing import Any
 
 import anyio
@@ -81,7 +80,6 @@ class Line(Endpoint[Message, Raw]):
         "gone",
         "has_abandoned",
         "lost",
-        "max_frame_bytes",
         "reason",
     )
 
@@ -93,7 +91,6 @@ class Line(Endpoint[Message, Raw]):
         self.lost = anyio.Event()  # nothing more goes in or out
         self.gone = anyio.Event()  # and the socket is closed
         self.reason = ""
-        self.max_frame_bytes = inf  # as the bus says when it lets us in
         self.has_abandoned = False  # the bus may still answer a call that nobody waits for
         self._take = take
         self._make_promise = promise_maker()

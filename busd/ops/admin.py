@@ -100,10 +100,11 @@ class Logged(msgspec.Struct, rename="camel", omit_defaults=True):
     is_behind: bool = False
 
 
-class Explained(msgspec.Struct):
+class Explained(msgspec.Struct, rename="camel"):
     allowed: bool
     rule: str
     reason: str
+    known_by: str | UnsetType = UNSET  # what the peer that asks is known by
 
 
 def admin_methods(daemon: RunningBus) -> Methods[RemotePeer]:
@@ -118,7 +119,9 @@ def admin_methods(daemon: RunningBus) -> Methods[RemotePeer]:
     ) -> Explained:
         """Say whether a message would be allowed, and which rule says so."""
         decision = _decide(daemon, peer, params)
-        return Explained(decision.allowed, decision.rule, decision.reason)
+        is_about_itself = {params.uid, params.unit, params.token} == {UNSET}
+        known_by = peer.identity.known_by if is_about_itself else UNSET
+        return Explained(decision.allowed, decision.rule, decision.reason, known_by)
 
     @table.register("bus.newToken", TokenName, NewToken, errors=(AccessRefused, InvalidParams))
     def new_token(
@@ -268,5 +271,5 @@ def _decide(daemon: RunningBus, peer: RemotePeer, params: ExplainParams) -> Deci
             return decision
     if params.type is UNSET or rights.speaks_as_anybody:
         return decision
-    by_type = daemon.bus.type_checks.decide(params.sender, params.type)
+    by_type = daemon.bus.type_checks.decide_for(client_id, params.sender, params.type)
     return decision if by_type.allowed else by_type

@@ -8,8 +8,9 @@ from msgspec import Raw
 
 from busd.errors import BusdError, Refuse
 from busd.ops.chat_screen import harmless_line
-from busd.ops.chat_turn import Failed, Prompt, Step, Turn, Words, read_event
+from busd.ops.chat_turn import Failed, Prompt, Step, Turn, Words
 from busd.ops.cli_talk import print_json
+from busd.rpc.reading import Id
 from busd.vocabulary.bub import AgentEvent, RouteAssigned, SpawnResult, TgMessage, TgReply
 from busd.vocabulary.payload import read_message
 
@@ -88,7 +89,7 @@ class Hearing:
                 self._screen.note("this answers something said before:")
             self._screen.show(reply.text)
 
-    def _take_question(self, reply: TgReply, prompt_id: str) -> None:
+    def _take_question(self, reply: TgReply, prompt_id: Id) -> None:
         """Show the plain text of a question, unless its `turn.prompt` has been shown already."""
         if self._chat.hears_events:
             return
@@ -97,7 +98,7 @@ class Hearing:
         self._turns.ask(Prompt(prompt_id))
 
     def _take_event(self, event: AgentEvent) -> None:
-        about = read_event(event, Words)
+        about = event.read(Words)
         turn = self._turns.open.get(about.turn)
         match event.event:
             case "turn.delta" if turn is not None:
@@ -105,12 +106,12 @@ class Hearing:
                 if not self._chat.is_json:
                     self._screen.stream(about.text)
             case "turn.step" if turn is not None and not self._chat.is_json:
-                self._screen.note(read_event(event, Step).line())
+                self._screen.note(event.read(Step).line())
             case "turn.prompt" if not self._turns.has_ended(about.turn):
-                prompt = read_event(event, Prompt)
+                prompt = event.read(Prompt)
                 if not self._chat.is_json:
                     self._screen.show(prompt.question())
                 self._turns.ask(prompt)
             case "turn.error" if not self._turns.has_ended(about.turn):
-                line = harmless_line(read_event(event, Failed).line())
+                line = harmless_line(event.read(Failed).line())
                 self._chat.fail(turn, BusdError(line))

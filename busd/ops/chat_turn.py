@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec import Raw
 
-from busd.errors import Refuse
+from busd.rpc.reading import Id
 from busd.vocabulary.bub import AgentEvent
 from busd.vocabulary.options import choose, numbered
 from busd.vocabulary.payload import write_message
 
-T = TypeVar("T")
 _MAX_OPTIONS = 99
 _MAX_STREAMED = 1 << 20
 
@@ -78,7 +77,7 @@ class Failed(msgspec.Struct):
 class Prompt(msgspec.Struct):
     """A question in the middle of a turn: `turn.prompt`."""
 
-    id: str
+    id: Id
     text: str = ""
     options: list[Any] | None = None  # texts, or objects with a label and a value
     placeholder: str | None = None
@@ -112,11 +111,3 @@ def cancel_of(turn: Turn, sender: str) -> Raw:
     """Give the payload that asks an agent to stop a turn."""
     data = Raw(msgspec.json.encode({"turn": turn.message_id}))
     return write_message(AgentEvent("turn.cancel", data), sender=sender)
-
-
-def read_event(event: AgentEvent, kind: type[T]) -> T:
-    """Give the data of an event; raises Refuse if it does not fit."""
-    try:
-        return msgspec.json.decode(event.data, type=kind)
-    except (msgspec.MsgspecError, RecursionError) as problem:
-        raise Refuse(f"agent_event: {event.event}: {problem}") from None

@@ -117,6 +117,8 @@ def explain(
     else:
         word = "allowed" if found["allowed"] else "refused"
         click.echo(f"{word} by {found['rule']}: {found['reason']}")
+        if known_by := found.get("knownBy"):
+            click.echo(f"you are known by {known_by}")
     if not found["allowed"]:
         raise click.exceptions.Exit(77)
 

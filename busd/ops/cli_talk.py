@@ -284,11 +284,12 @@ def status(address: str | None, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    rows = [("PEER", "CONNECTION", "SUBSCRIPTIONS", "ABOUT")]
+    rows = [("PEER", "CONNECTION", "KNOWN BY", "SUBSCRIPTIONS", "ABOUT")]
     for peer in found["connections"]:
-        about = peer["clientInfo"].get("name", "")
+        about = (peer["clientInfo"] or {}).get("name", "")
         subscriptions = " ".join(peer["subscriptions"])
-        rows.append((peer["clientId"], peer["connectionId"], subscriptions, str(about)))
+        known_by = peer.get("knownBy", "-")
+        rows.append((peer["clientId"], peer["connectionId"], known_by, subscriptions, str(about)))
     click.echo(f"{found['serverId']}: {len(rows) - 1} connected")
     print_table(rows)
 

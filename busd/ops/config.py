@@ -20,7 +20,7 @@ from busd.bus.journal import JournalSettings
 from busd.errors import ConfigError
 from busd.plugin.host import PluginSettings
 from busd.wire.bus_address import parse_bus_address
-from busd.wire.connection import WireLimits
+from busd.wire.connection import MIN_FRAME_BYTES, WireLimits
 from busd.wire.places import default_listen, state_directory
 from busd.wire.tls_settings import TlsSettings
 
@@ -48,6 +48,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     state: str = msgspec.field(default_factory=lambda: str(state_directory()))
     loop: Loop = "uvloop"
     policy: Policy = "strict"
+    identify_loopback: bool = True
     log_level: LogLevel = "info"
     drain_seconds: float = 10.0
     allowed_origins: list[str] = []
@@ -234,6 +235,8 @@ def _check(settings: Settings, source: str) -> None:
     """Raise ConfigError, naming its source, for what can be read but not be meant."""
     try:
         _check_numbers(settings)
+        if settings.wire.max_frame_bytes < MIN_FRAME_BYTES:
+            raise ConfigError(f"wire.max_frame_bytes must be {MIN_FRAME_BYTES} or more")
         if not settings.listen:
             raise ConfigError("listen must name at least one address")
         for address in settings.listen:

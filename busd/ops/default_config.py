@@ -21,6 +21,7 @@ ABOUT = {
     "state": "folder that outlives a restart; one daemon each",
     "loop": "`uvloop`, `asyncio` or `trio`",
     "policy": "`strict`: only what grants allow; `open`: everybody on this host, as anybody",
+    "identify_loopback": "know who connects over loopback TCP by the kernel, without a token",
     "log_level": "`debug`, `info`, `warning` or `error`",
     "drain_seconds": "how long a stopping bus waits for acks still owed",
     "allowed_origins": "web sites whose pages may connect",

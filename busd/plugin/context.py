@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Generator
 from functools import cached_property
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -222,6 +223,8 @@ class Sent:
         return self.receipt
 
     # As whoever asked the bus to deliver it
+
+    max_frame_bytes = inf
 
     def answer(self, request_id: RequestId, result: Any, /) -> None:
         self.receipt = result

@@ -55,7 +55,9 @@ class Place:
         """Say in `getStatus` who is here."""
         plugin = loaded.plugin
         info = {"name": plugin.name, "version": plugin.version, "description": loaded.about}
-        self.peer.info = Raw(msgspec.json.encode({key: it for key, it in info.items() if it}))
+        if not loaded.about:
+            del info["description"]
+        self.peer.info = Raw(msgspec.json.encode(info))
 
     def keep_only(self, wanted: set[str]) -> None:
         """Drop the subscriptions of an earlier holder that are not those of this one."""

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from busd.errors import Busy, InvalidRequest, ParseError, ProtocolViolation, RequestError
+from busd.errors import (
+    Busy,
+    InvalidParams,
+    InvalidRequest,
+    ParseError,
+    ProtocolViolation,
+    RequestError,
+)
 from busd.rpc.envelope import (
     Envelope,
     LooseEnvelope,
@@ -17,6 +25,7 @@ from busd.rpc.envelope import (
     decode_loose,
     encode,
     encode_failure,
+    read_id,
 )
 from busd.wire.connection import Connection
 
@@ -29,6 +38,8 @@ _UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 class Asker(Protocol):
     """Whoever waits for the answer to a request: an endpoint, or a batch."""
 
+    @property
+    def max_frame_bytes(self) -> float: ...  # the most that may be sent to it at once
     def answer(self, request_id: RequestId, result: Any, /) -> None: ...
     def answer_encoded(self, frame: bytes, /) -> None: ...
     def fail(self, request_id: RequestId, fault: RequestError, /) -> None: ...
@@ -49,7 +60,7 @@ class Endpoint(Generic[P, R]):
     are R), and says what to do with everything else.
     """
 
-    __slots__ = ("calls", "connection")
+    __slots__ = ("calls", "connection", "max_frame_bytes")
 
     hot_method: ClassVar[str]
     # Looked up ready to be called: `self.decoder.decode` would make a bound method each time.
@@ -57,6 +68,7 @@ class Endpoint(Generic[P, R]):
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
+        self.max_frame_bytes: float = inf  # what the other side takes
         self.calls: dict[int, Any] = {}  # call id -> Waiting; Any keeps the hot path free of casts
 
     # What a subclass says
@@ -116,7 +128,7 @@ class Endpoint(Generic[P, R]):
             envelope = decode_loose(frame)
         except _UNDECODABLE as problem:
             if frame.strip():
-                (asker or self).fail(None, _why_undecodable(problem))
+                (asker or self).fail(read_id(frame), _why_undecodable(problem))
             return
         if envelope.is_reply:
             self._receive_odd_reply(envelope)
@@ -133,7 +145,16 @@ class Endpoint(Generic[P, R]):
             self.fail(None, InvalidRequest("Invalid request", detail=detail, limit=MAX_BATCH))
             return
         frames = [bytes(element) for element in elements]
-        batch = Batch(self, sum(map(_wants_answer, frames)))
+        asking = [read_id(frame) for frame in frames if _wants_answer(frame)]
+        limit = min(self.max_frame_bytes, self.connection.limits.max_unread_bytes)
+        room = limit - sum(len(_batch_is_full(each)) + 1 for each in asking) - 2
+        if room < 0:
+            detail = "the answers to this batch are larger than a frame"
+            self.fail(
+                None, InvalidRequest("Invalid request", rule="max_frame_bytes", detail=detail)
+            )
+            return
+        batch = Batch(self, len(asking), room)
         for frame in frames:
             self.receive(frame, batch)
 
@@ -161,30 +182,39 @@ class Endpoint(Generic[P, R]):
     # To the wire
 
     def answer(self, request_id: RequestId, result: Any) -> None:
-        if request_id is not UNSET:
-            self.connection.send(encode(Result(request_id, result)))
+        if request_id is UNSET:
+            return
+        frame = encode(Result(request_id, result))
+        if len(frame) > self.max_frame_bytes:
+            self.fail(request_id, _too_large(len(frame), self.max_frame_bytes))
+        else:
+            self.connection.send(frame)
 
     def answer_encoded(self, frame: bytes) -> None:
-        """Send an answer that somebody has encoded already."""
+        """Send an answer that somebody has encoded already, within what may be sent at once."""
         self.connection.send(frame)
 
     def fail(self, request_id: RequestId, fault: RequestError) -> None:
         self.on_refused(fault)
         if request_id is not UNSET:
-            self.connection.send(encode_failure(request_id, fault))
+            self.connection.send(encode_failure(request_id, fault, self.max_frame_bytes))
 
     def belongs_to(self, endpoint: Any) -> bool:
         return endpoint is self
 
 
 class Batch:
-    """Gathers the answers to a batch and sends them as one array when the last one is in."""
+    """Gathers the answers to a batch and sends them as one array when the last one is in.
 
-    def __init__(self, endpoint: Endpoint[Any, Any], expected: int) -> None:
+    The array is one frame. Room for a short error is set aside for each element before the first
+    is taken; an answer that needs more than is left is replaced by that error.
+    """
+
+    def __init__(self, endpoint: Endpoint[Any, Any], expected: int, room: float) -> None:
         self._endpoint = endpoint
         self._expected = expected
         self._answers: list[bytes] = []
-        self._bytes = 0
+        self._room = room
 
     def answer_encoded(self, frame: bytes) -> None:
         self._add(decode_loose(frame).id, frame)
@@ -201,13 +231,27 @@ class Batch:
     def belongs_to(self, endpoint: Any) -> bool:
         return endpoint is self._endpoint
 
+    @property
+    def max_frame_bytes(self) -> float:
+        return self._endpoint.max_frame_bytes
+
     def _add(self, request_id: RequestId, answer: bytes) -> None:
-        self._bytes += len(answer)
-        if self._bytes > self._endpoint.connection.limits.max_unread_bytes:
-            answer = encode_failure(request_id, Busy("the answers to this batch are too large"))
+        short = _batch_is_full(request_id)
+        if len(answer) - len(short) > self._room:
+            answer = short
+        self._room -= max(0, len(answer) - len(short))
         self._answers.append(answer)
         if len(self._answers) == self._expected:
             self._endpoint.connection.send(b"[" + b",".join(self._answers) + b"]")
+
+
+def _batch_is_full(request_id: RequestId) -> bytes:
+    return encode_failure(request_id, Busy("no room for this answer in the batch's frame"))
+
+
+def _too_large(size: int, limit: float) -> RequestError:
+    reason = f"the answer has {size} bytes, a frame at most {limit}; ask for less at a time"
+    return InvalidParams(reason, rule="max_frame_bytes", limit=limit)
 
 
 def _wants_answer(frame: bytes) -> bool:

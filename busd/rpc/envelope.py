@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
@@ -12,6 +13,7 @@ from busd.errors import RequestError
 P = TypeVar("P")
 R = TypeVar("R")
 
+_SHORT_CHARACTERS = 200  # of an error's message, if all of it would not fit
 # A request's id is kept until its answer, and in the activity log: not as long as a frame, then.
 TextId = Annotated[str, Meta(max_length=256)]
 # What names a request. UNSET: a notification, nobody waits for an answer.
@@ -43,6 +45,10 @@ class LooseEnvelope(msgspec.Struct):
     result: Raw | UnsetType = UNSET
     error: Raw | UnsetType = UNSET
 
+    def __post_init__(self) -> None:
+        if self.params is not UNSET and bytes(memoryview(self.params)[:5]) == b"null":
+            self.params = UNSET
+
     @property
     def is_request(self) -> bool:
         """True for what the specification calls a valid request (or notification)."""
@@ -61,6 +67,12 @@ class LooseEnvelope(msgspec.Struct):
     @property
     def is_reply(self) -> bool:
         return self.method is None and not (self.result is UNSET and self.error is UNSET)
+
+
+class IdOnly(msgspec.Struct):
+    """The id of a frame that is otherwise not a request, or whose id is too long for one."""
+
+    id: int | float | str | None = None
 
 
 class Call(msgspec.Struct, tag_field="jsonrpc", tag="2.0", gc=False):
@@ -110,13 +122,30 @@ class Failure(msgspec.Struct, tag_field="jsonrpc", tag="2.0"):
 
 encode = msgspec.json.Encoder().encode
 decode_loose = msgspec.json.Decoder(LooseEnvelope).decode
+decode_id = msgspec.json.Decoder(IdOnly).decode
 decode_error = msgspec.json.Decoder(ErrorSeen).decode
 decode_elements = msgspec.json.Decoder(list[Raw]).decode
 
 
-def encode_failure(request_id: RequestId, fault: RequestError) -> bytes:
-    """Give the error reply for a fault."""
-    return encode(Failure(request_id, ErrorBody(fault.code, fault.message, fault.data)))
+def encode_failure(
+    request_id: RequestId, fault: RequestError, max_frame_bytes: float = inf
+) -> bytes:
+    """Return the error reply for a fault; it repeats a peer's own words only if they fit."""
+    frame = encode(Failure(request_id, ErrorBody(fault.code, fault.message, fault.data)))
+    if len(frame) <= max_frame_bytes:
+        return frame
+    rule = {"rule": fault.data["rule"]}
+    body = ErrorBody(fault.code, fault.message[:_SHORT_CHARACTERS], rule)
+    frame = encode(Failure(request_id, body))
+    return frame if len(frame) <= max_frame_bytes else encode(Failure(None, body))
+
+
+def read_id(frame: bytes) -> RequestId:
+    """Return the id under which to refuse a frame; None if it has none that can be read."""
+    try:
+        return decode_id(frame).id
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def read_error(raw: Raw) -> ErrorSeen:

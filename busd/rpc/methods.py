@@ -24,6 +24,7 @@ from busd.errors import (
 )
 from busd.rpc.endpoint import Asker
 from busd.rpc.envelope import LooseEnvelope, RequestId
+from busd.rpc.reading import reader_of
 
 with warnings.catch_warnings():
     # jsonrpcserver 5.0 reads its schema by a function that Python 3.11 and 3.12 call deprecated.
@@ -133,12 +134,12 @@ def _as_jsonrpcserver_calls(
     name: str, params_type: type, function: MethodFunction[Any]
 ) -> Callable[..., Any]:
     """Wrap a function of typed params for jsonrpcserver: decode, call, translate faults once."""
-    decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(params_type)
+    decode: Callable[[Raw], Any] = reader_of(params_type).decode
 
     def called(request: Request, /, raw: Raw = _NO_PARAMS) -> Any:
         try:
             try:
-                params = decoder.decode(raw)
+                params = decode(raw)
             except (msgspec.MsgspecError, RecursionError) as problem:
                 raise InvalidParams(f"{name}: {problem}") from None
             return Success(function(request.caller, params, request.asker, request.request_id))
@@ -170,7 +171,9 @@ def dispatch(table: MethodTable, envelope: LooseEnvelope, caller: object, asker:
             asker.answer(success.id, success.result)
     elif isinstance(response, Left):
         error = response._error
-        asker.fail(error.id, _fault(error.code, error.message, error.data))
+        # jsonrpcserver answers what is not a valid request under no id, even if it has one.
+        request_id = None if envelope.id is UNSET else envelope.id
+        asker.fail(request_id, _fault(error.code, error.message, error.data))
 
 
 def _as_jsonrpcserver_reads(envelope: LooseEnvelope) -> dict[str, Any]:

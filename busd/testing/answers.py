@@ -89,7 +89,7 @@ class Handed:
         self.call_id = call_id
         self.sender = "" if message.sender is UNSET else message.sender
         self.to = message.to
-        self.message_id = "" if message.message_id is UNSET else message.message_id
+        self.message_id = "" if message.message_id is UNSET else str(message.message_id)
         self.raw_payload = bytes(message.payload)
 
     def __repr__(self) -> str:

@@ -74,7 +74,7 @@ class MemoryBus:
         With `chunk` the bus gets what the peer sends in pieces of so many bytes.
         """
         connection = self.connections.make(f"memory:{name}")
-        connection.credentials = credentials or Credentials(uid=0)
+        connection.credentials = credentials or Credentials(uid=0, by="unix")
         return ScriptedPeer(name, connection, self._soon, web_socket=web_socket, chunk=chunk)
 
     def join(

@@ -143,7 +143,7 @@ class ScriptedPeer:
         if frame[:1] == b"[":
             for element in decode_elements(frame):
                 self._take_one(decode_loose(element))
-        else:
+        elif frame[:1] == b"{":  # else it is a line of an HTTP answer
             self._take_one(decode_loose(frame))
 
     def _take_one(self, envelope: LooseEnvelope) -> None:

@@ -5,13 +5,17 @@ Members that may be missing are UNSET and left out again when written.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from busd.errors import Refuse
+from busd.rpc.reading import Id, reader_of
 from busd.vocabulary.payload import message
 
+T = TypeVar("T")
+_SHOWN_CHARACTERS = 80  # of an event's name in an error
 LIFE_EVENTS = ("spawned", "ready", "exited", "restarted", "failed", "stopped")
 TURN_EVENTS = ("turn.delta", "turn.step", "turn.prompt", "turn.error", "turn.cancel")
 
@@ -20,7 +24,7 @@ TURN_EVENTS = ("turn.delta", "turn.step", "turn.prompt", "turn.error", "turn.can
 class SpawnRequest(msgspec.Struct):
     """Start (or find) the agent of a chat; `channel_type` defaults to `channel`."""
 
-    chat_id: str
+    chat_id: Id
     channel: str
     channel_type: str = ""
 
@@ -36,8 +40,8 @@ class SpawnResult(msgspec.Struct):
     client_id: str | UnsetType = UNSET
     status: str | UnsetType = UNSET
     error: str | UnsetType = UNSET
-    chat_id: str | UnsetType = UNSET  # ours: tells apart the answers to several requests
-    request_id: str | UnsetType = UNSET  # ours: messageId of the request
+    chat_id: Id | UnsetType = UNSET  # ours: tells apart the answers to several requests
+    request_id: Id | UnsetType = UNSET  # ours: messageId of the request
 
 
 @message("tg_message")
@@ -45,16 +49,16 @@ class TgMessage(msgspec.Struct):
     """A user's words; `text` alone is enough."""
 
     text: str
-    senderId: str | UnsetType = UNSET  # noqa: N815
+    senderId: Id | UnsetType = UNSET  # noqa: N815
     channel: str | UnsetType = UNSET
     username: str | UnsetType = UNSET
     full_name: str | UnsetType = UNSET
     # Ours, additive:
-    chat_id: str | UnsetType = UNSET  # which chat, where the sender's address does not say it
+    chat_id: Id | UnsetType = UNSET  # which chat, where the sender's address does not say it
     attachments: list[Raw] | UnsetType = UNSET
     mentions: list[Raw] | UnsetType = UNSET
-    thread_id: str | UnsetType = UNSET
-    prompt_id: str | UnsetType = UNSET  # answers a `turn.prompt`
+    thread_id: Id | UnsetType = UNSET
+    prompt_id: Id | UnsetType = UNSET  # answers a `turn.prompt`
     metadata: Raw | UnsetType = UNSET
 
 
@@ -64,9 +68,9 @@ class TgReply(msgspec.Struct):
 
     text: str
     channel: str | UnsetType = UNSET
-    reply_to_message_id: str | UnsetType = UNSET
-    chat_id: str | UnsetType = UNSET
-    prompt_id: str | UnsetType = UNSET  # ours: the plain text of this `turn.prompt`
+    reply_to_message_id: Id | UnsetType = UNSET
+    chat_id: Id | UnsetType = UNSET
+    prompt_id: Id | UnsetType = UNSET  # ours: the plain text of this `turn.prompt`
 
 
 @message("general_response")
@@ -75,7 +79,7 @@ class GeneralResponse(msgspec.Struct):
 
     status: Literal["ok", "error"]
     message: str | UnsetType = UNSET
-    request_id: str | UnsetType = UNSET
+    request_id: Id | UnsetType = UNSET
     error_code: str | UnsetType = UNSET
 
 
@@ -91,7 +95,7 @@ class Configure(msgspec.Struct):
 class RouteAssigned(msgspec.Struct):
     """Which agent a chat has."""
 
-    chat_id: str
+    chat_id: Id
     agent_id: str
 
 
@@ -101,6 +105,14 @@ class AgentEvent(msgspec.Struct):
 
     event: str
     data: Raw = Raw(b"{}")
+
+    def read(self, kind: type[T]) -> T:
+        """Return the data as `kind`; raise Refuse naming the member that does not fit."""
+        try:
+            return reader_of(kind).decode(self.data)
+        except (msgspec.MsgspecError, RecursionError) as problem:
+            where = f"agent_event {self.event[:_SHOWN_CHARACTERS]}: content.data"
+            raise Refuse(f"{where}: {problem}") from None
 
 
 BUB_TYPES: tuple[type[msgspec.Struct], ...] = (

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from busd.errors import Refuse
+from busd.rpc.reading import Id, reader_of
 
 T = TypeVar("T")
 K = TypeVar("K", bound=type[msgspec.Struct])
@@ -29,10 +30,10 @@ class Payload(msgspec.Struct, rename="camel"):
     content: Raw = Raw(b"{}")
     sender: str | UnsetType = msgspec.field(name="from", default=UNSET)
     timestamp: str | UnsetType = UNSET
-    message_id: str | UnsetType = UNSET
+    message_id: Id | UnsetType = UNSET
 
 
-decode_payload = msgspec.json.Decoder(Payload).decode
+decode_payload = reader_of(Payload).decode
 decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
@@ -88,7 +89,7 @@ def read_message(raw: Raw, kind: type[T]) -> T:
             whole = decode_members(raw)
             outside = {each: whole[each] for each in beside if each in whole}
             content = msgspec.json.encode(decode_members(content) | outside)
-        return msgspec.json.decode(content, type=kind)
+        return reader_of(kind).decode(content)
     except msgspec.ValidationError as problem:
         raise Refuse(f"{name}: {_in_content(str(problem))}") from None
     except (msgspec.DecodeError, RecursionError):

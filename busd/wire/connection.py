@@ -22,6 +22,7 @@ from busd.errors import ProtocolViolation
 from busd.wire.credentials import Credentials
 
 _MIB = 1024 * 1024
+MIN_FRAME_BYTES = 1_024  # what the answer to `initialize` and every error fit into
 NOBODY = Credentials()
 
 

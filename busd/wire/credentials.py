@@ -1,4 +1,4 @@
-"""Who is at the other end of a Unix socket, by the kernel's word."""
+"""Who is at the other end of a connection, as far as the kernel knows."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import re
 import socket
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
+
+from busd.wire.loopback import loopback_uid
 
 if TYPE_CHECKING:
     from busd.wire.connection import Connection
@@ -21,7 +23,8 @@ _UNIT = re.compile(r"[^/]+\.(?:service|scope)(?=/|$)")
 class Credentials(msgspec.Struct, frozen=True):
     """What the wire knows of a peer before it has said a word."""
 
-    uid: int | None = None  # None: not a Unix socket, the kernel does not know
+    uid: int | None = None  # None: the kernel does not know
+    by: Literal["", "unix", "loopback"] = ""  # what the uid is known by
     pid: int | None = None
     unit: str = ""  # the systemd unit the process belongs to
     certificate: str = ""  # the common name of its verified TLS certificate
@@ -41,12 +44,20 @@ def with_certificate(connection: Connection) -> Credentials:
 
 
 def read_credentials(sock: socket.socket) -> Credentials:
-    """Ask the kernel who connected; on other sockets it cannot say."""
-    if sock.family != socket.AF_UNIX:
-        return Credentials()
-    raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
-    pid, uid, _ = _UCRED.unpack(raw)
-    return Credentials(uid=uid, pid=pid, unit=unit_of(pid))
+    """Ask the kernel who connected over a Unix socket or loopback TCP; else it cannot know."""
+    if sock.family == socket.AF_UNIX:
+        raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+        pid, uid, _ = _UCRED.unpack(raw)
+        return Credentials(uid=uid, by="unix", pid=pid, unit=unit_of(pid))
+    owner = loopback_uid(sock)
+    return Credentials() if owner is None else Credentials(uid=owner, by="loopback")
+
+
+def without_loopback(credentials: Credentials) -> Credentials:
+    """Return what is known of a peer that speaks for others, as a proxy does: not who it is."""
+    if credentials.by != "loopback":
+        return credentials
+    return msgspec.structs.replace(credentials, uid=None, by="")
 
 
 def unit_of(pid: int) -> str:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 from websockets.http11 import Request
 
+_PROXY_HEADERS = {"forwarded", "via", "x-real-ip"}
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
@@ -88,6 +89,12 @@ def _is_same_site(origin: str, host: str) -> bool:
     except ValueError:  # a port that is no number
         return False
     return names_match and page.hostname in _LOOPBACK_NAMES
+
+
+def is_forwarded(request: Request) -> bool:
+    """Return whether a proxy passed a request on: who connected is not who asks."""
+    names = {name.lower() for name in request.headers}
+    return bool(names & _PROXY_HEADERS) or any(name.startswith("x-forwarded-") for name in names)
 
 
 def token_of(request: Request) -> str:

@@ -1,4 +1,4 @@
-"""Decide by its first bytes whether a connection speaks lines or HTTP (and so WebSocket)."""
+"""Decide by its first byte whether a connection speaks lines or HTTP (and so WebSocket)."""
 
 from __future__ import annotations
 
@@ -7,24 +7,29 @@ from websockets.http11 import Request
 
 from busd.errors import ProtocolViolation
 from busd.wire.connection import Connection
-from busd.wire.doorman import Doorman, Page, token_of
+from busd.wire.credentials import without_loopback
+from busd.wire.doorman import Doorman, Page, is_forwarded, token_of
 from busd.wire.lines import LineFramer
-from busd.wire.websocket import ServerFramer
+from busd.wire.websocket import BAD_REQUEST, ServerFramer
 
-_HTTP_METHODS = (b"GET ", b"POST ", b"PUT ", b"HEAD ", b"OPTIONS ", b"DELETE ", b"PATCH ")
+_LINES_BEGIN_WITH = b"{[ \t\r\n"
 
 
 class Sniffer:
-    """The framer of a connection that has not said enough yet; puts the right one in its place."""
+    """The framer of a connection that has not said anything yet; puts the right one in its place.
 
-    __slots__ = ("_connection", "_doorman", "_start")
+    One byte decides. JSON lines begin with `{`, `[` or white space. A web page can make a browser
+    send nearly any text, but always behind an HTTP method; so nothing that begins with a letter is
+    ever read as lines.
+    """
 
-    violation: ProtocolViolation | None = None
+    __slots__ = ("_connection", "_doorman", "violation")
+
     wants_flush = False
 
     def __init__(self, doorman: Doorman) -> None:
         self._doorman = doorman
-        self._start = b""
+        self.violation: ProtocolViolation | None = None
 
     def attach(self, connection: Connection) -> None:
         self._connection = connection
@@ -32,17 +37,17 @@ class Sniffer:
     def allow(self, max_frame_bytes: int) -> None: ...
 
     def feed(self, data: bytes) -> list[bytes]:
-        self._start += data
-        connection, start = self._connection, self._start
-        if any(method.startswith(start) for method in _HTTP_METHODS):
-            return []  # could still become either
+        connection = self._connection
         max_hello_bytes = connection.limits.max_hello_bytes
-        if start.startswith(_HTTP_METHODS):
+        if data[0] in _LINES_BEGIN_WITH:
+            connection.framer = LineFramer(max_hello_bytes)
+        elif data[:1].isalpha():
             connection.framer = ServerFramer(max_hello_bytes, self._admit)
         else:
-            connection.framer = LineFramer(max_hello_bytes)
+            self.violation = ProtocolViolation("neither JSON lines nor HTTP", rule="handshake")
+            return []
         # Run the whole of data_received again: the new framer may have something to say.
-        connection.data_received(start)
+        connection.data_received(data)
         return []
 
     def _admit(self, request: Request) -> Page | None:
@@ -50,6 +55,8 @@ class Sniffer:
         connection = self._connection
         if token := token_of(request):
             connection.credentials = msgspec.structs.replace(connection.credentials, token=token)
+        if is_forwarded(request):
+            connection.credentials = without_loopback(connection.credentials)
         return self._doorman.look_at(request)
 
     def encode(self, frames: list[bytes]) -> list[bytes]:
@@ -59,7 +66,7 @@ class Sniffer:
         return buffers
 
     def encode_close(self, code: int, reason: str) -> list[bytes]:
-        return []
+        return [BAD_REQUEST] if self.violation is not None else []
 
     def encode_ping(self) -> list[bytes]:
         return []

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from websockets.client import ClientProtocol
-from websockets.exceptions import PayloadTooBig
+from websockets.exceptions import InvalidMessage, PayloadTooBig
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Request, Response
 from websockets.protocol import Protocol, State
@@ -24,6 +24,12 @@ except ImportError:  # built without its C part
 
 _FIN_TEXT = 0x81
 _MASKED_HEADER_BYTES = 8  # at most, for frames below 64 KiB
+
+_BAD_REQUEST_TEXT = b"The bus speaks lines of JSON, or WebSocket at /.\n"
+BAD_REQUEST = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
+    b"Content-Length: %d\r\nConnection: close\r\n\r\n%s"
+) % (len(_BAD_REQUEST_TEXT), _BAD_REQUEST_TEXT)
 
 # Looks at an HTTP request before it becomes a WebSocket: None admits, a page is the answer.
 Admit = Callable[[Request], Page | None]
@@ -195,6 +201,11 @@ class ServerFramer(WebSocketFramer):
         is_short = sum(map(len, buffers)) <= JOIN_BYTES or len(frames) > 1
         frames.clear()
         return [b"".join(buffers)] if buffers and is_short else buffers
+
+    def encode_close(self, code: int, reason: str) -> list[bytes]:
+        if isinstance(self._protocol.handshake_exc, InvalidMessage):
+            return [BAD_REQUEST]  # the layer below only ends the stream
+        return super().encode_close(code, reason)
 
     def _shake_hands(self, event: object) -> None:
         protocol = self._protocol

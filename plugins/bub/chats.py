@@ -50,7 +50,7 @@ class TurnCancel(msgspec.Struct):
     """The data of a `turn.cancel`: which chat, as in a `tg_message`; the turn is the agent's."""
 
     channel: str | UnsetType = UNSET
-    chat_id: str | UnsetType = UNSET
+    chat_id: str | int | UnsetType = UNSET
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ class Placed(msgspec.Struct, frozen=True):
 
 def requested_chat(request: SpawnRequest, channel_types: list[str]) -> Placed:
     """Give the chat that a `spawn_request` is for; raises Refuse saying what is wrong with it."""
-    chat = checked_chat(request.channel, request.chat_id)
+    chat = checked_chat(request.channel, str(request.chat_id))
     channel_type = channel_of(request.channel_type)
     check_channel_type(channel_type, channel_types)
     return Placed(chat, channel_type, chat.address)
@@ -82,7 +82,7 @@ def chat_of_message(
     prefix, _, rest = address.partition(":")
     channel = channel_of(message.channel or "") or channel_of(prefix)
     if message.chat_id and ":" not in sender:
-        chat = checked_chat(channel, message.chat_id)
+        chat = checked_chat(channel, str(message.chat_id))
         talkto = chat.address
     elif address:
         chat = checked_chat(channel, rest if channel_of(prefix) == channel else address)

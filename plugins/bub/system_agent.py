@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import Raw
 
 from busd import (
@@ -72,10 +71,7 @@ def cancel(roster: Roster, event: AgentEvent, ctx: Context) -> Passage | General
     """Hand a `turn.cancel` to the agent of a chat; without an agent there is nothing to cancel."""
     if event.event != "turn.cancel":
         raise Refuse(f"agent_event: system:route takes turn.cancel, not {event.event[:80]}")
-    try:
-        wanted = msgspec.json.decode(event.data, type=TurnCancel)
-    except (msgspec.MsgspecError, RecursionError) as problem:
-        raise Refuse(f"turn.cancel: content.data: {problem}") from None
+    wanted = event.read(TurnCancel)
     placed = chat_of_message(wanted, ctx.author, ctx.sender, roster.settings.agents.channel_types)
     is_known = placed.chat.agent_id in roster.agents
     passage = roster.agent_of(placed).take_if_up(ctx) if is_known else None

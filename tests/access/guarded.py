@@ -54,11 +54,15 @@ sys.stdin.read()
 def open_guarded(
     loop: Loop, grants: Grants = (), settings: Mapping[str, object] | None = None
 ) -> Iterator[Daemon]:
-    """Run a daemon of policy strict with these grants; other users can reach its socket."""
+    """Run a daemon of policy strict with these grants; other users can reach its socket.
+
+    Who connects over loopback is not known by that alone, unless the settings say so: else we, who
+    own the bus, could not be strangers.
+    """
     folder = Path(tempfile.mkdtemp(prefix="busd-test-"))
     folder.chmod(0o755)
     write_grants(folder, grants)
-    strict = {"policy": "strict", **(settings or {})}
+    strict = {"policy": "strict", "identify_loopback": False, **(settings or {})}
     with open_daemon(loop, strict, folder=folder) as daemon:
         Path(daemon.path).chmod(0o666)
         yield daemon

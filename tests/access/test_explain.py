@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -39,7 +40,9 @@ def test_an_allowed_message_is_allowed_by_a_rule(terminal: Terminal) -> None:
     said = terminal.busd("explain", *message, "--uid", str(GUEST))
     assert (said.code, said.out) == (0, "allowed by grant.guests.send_to: desk:* is granted\n")
     said = terminal.busd("explain", *message)  # of oneself
-    assert (said.code, said.out) == (0, "allowed by grant.owner.send_to: * is granted\n")
+    allowed, known_by = said.out.splitlines()
+    assert (said.code, allowed) == (0, "allowed by grant.owner.send_to: * is granted")
+    assert known_by.startswith(f"you are known by uid {os.geteuid()} (Unix socket)")
     said = terminal.busd("explain", *message, "--type", "tg_message", "--token", "limited")
     assert (said.code, said.out) == (0, "allowed by grant.limited.send_to: desk:* is granted\n")
 
@@ -63,7 +66,9 @@ def test_who_is_no_admin_may_ask_only_about_itself(
     address = f"tcp://:{guarded.tokens['plain']}@127.0.0.1:{guarded.daemon.port}"
     terminal = Terminal(tmp_path, address)
     said = terminal.busd("explain", "--from", "a", "--to", "b")
-    assert (said.code, said.out) == (0, "allowed by grant.token plain.send_to: * is granted\n")
+    allowed, known_by = said.out.splitlines()
+    assert (said.code, allowed) == (0, "allowed by grant.token plain.send_to: * is granted")
+    assert known_by == "you are known by token plain"
     said = terminal.busd("explain", "--from", "a", "--to", "b", "--client-id", "c")
     assert said.code == 77
     assert said.out.startswith("refused by grant.token plain.speak_as: ")

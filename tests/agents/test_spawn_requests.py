@@ -50,7 +50,10 @@ async def test_a_request_without_a_channel_type_takes_the_channel_for_it(
     [
         ({"channel": "telegram"}, "content: Object missing required field `chat_id`"),
         ({"chat_id": "1"}, "content: Object missing required field `channel`"),
-        ({"chat_id": [], "channel": "telegram"}, "content.chat_id: Expected `str`, got `array`"),
+        (
+            {"chat_id": [], "channel": "telegram"},
+            "content.chat_id: Expected `int | str`, got `array`",
+        ),
         ([], "content: Expected `object`, got `array`"),
     ],
     ids=["no chat", "no channel", "a list for a chat", "a list"],

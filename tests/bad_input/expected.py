@@ -11,12 +11,12 @@ def error(code: int, message: str, request_id: Json = None, **data: Json) -> Jso
     return {"jsonrpc": "2.0", "id": request_id, "error": body}
 
 
-def invalid(detail: str) -> Json:
-    return error(-32600, "Invalid request", rule="json-rpc", detail=detail)
+def invalid(detail: str, request_id: Json = None) -> Json:
+    return error(-32600, "Invalid request", request_id, rule="json-rpc", detail=detail)
 
 
-def unparsable(detail: str) -> Json:
-    return error(-32700, "Parse error", rule="json", detail=detail)
+def unparsable(detail: str, request_id: Json = None) -> Json:
+    return error(-32700, "Parse error", request_id, rule="json", detail=detail)
 
 
 def too_long(limit: int) -> Json:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import UNSET, Raw
 
-from busd import CallRefused, Client, Incoming, NoAnswer
+from busd import CallRefused, Client, Incoming, NoAnswer, __version__
 from tests.client.conftest import MakeClient, address_of
 from tests.conftest import DaemonWith
 from tests.daemons import PATIENCE_SECONDS
@@ -283,4 +283,5 @@ async def test_any_method_of_the_bus_can_be_called(client: MakeClient) -> None:
             if each["clientId"] == ann.client_id
         ]
         assert me["subscriptions"] == [ann.client_id]
-        assert me["clientInfo"] == {"skills": ["pizza"]}
+        own = {"name": "busd client", "version": __version__}
+        assert me["clientInfo"] == {**own, "skills": ["pizza"]}

@@ -58,7 +58,7 @@ def test_a_batch_tells_each_element_what_is_wrong_with_it() -> None:
     assert [(answer["id"], answer["error"]["code"]) for answer in _last(peer)] == [
         (None, -32600),
         (None, -32600),
-        (None, -32600),
+        (7, -32600),
         (8, -32601),
         (9, -32602),
         (None, -32600),

@@ -22,7 +22,7 @@ REPLY = b'{"jsonrpc":"2.0","id":1,"result":null}'
         (b'{"id":1,"error":{}}', False, True, False),
         (b'{"method":null,"result":1}', False, True, False),
         (b'{"jsonrpc":"2.0","id":null,"method":"m"}', True, False, True),
-        (b'{"jsonrpc":"2.0","method":"m","params":null}', False, False, True),
+        (b'{"jsonrpc":"2.0","method":"m","params":null}', True, False, False),
         (b'{"jsonrpc":"2.0","method":"m","params":1}', False, False, True),
         (b'{"jsonrpc":"2.0","method":"m","params": {} }', True, False, False),
         (b'{"jsonrpc":2.0,"method":"m"}', False, False, True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import msgspec
@@ -20,6 +21,8 @@ class Number(msgspec.Struct):
 
 class Listener:
     """Keeps the answers that it is given."""
+
+    max_frame_bytes = inf
 
     def __init__(self) -> None:
         self.heard: list[tuple[RequestId, Any]] = []

@@ -16,7 +16,8 @@ NAMES = ["a:1", "a:2", "b:1", "b:2", "ab", "c"]
 PATTERNS = [*NAMES, "a:*", "b:*", "*", "?:1", "a*", "*2", "*:*", "a:?", "??", "*b*", "a*1", "x*"]
 MALFORMED_ADDRESSES = ["", "a b", "a:*", "?", "x" * 256, "\n"]
 # JSON that is no request, and the error it gets; none of them can be told whose it was.
-NO_REQUESTS = ["1", '"x"', "null", '{"id":5}', '{"jsonrpc":"1.0","method":"ping","id":1}', "{}"]
+NO_REQUESTS = ["1", '"x"', "null", "{}", '{"jsonrpc":"1.0","method":"ping"}']
+NO_REQUESTS_WITH_ID = ['{"id":%s}', '{"jsonrpc":"1.0","method":"ping","id":%s}']
 
 
 @dataclass
@@ -76,7 +77,8 @@ class Talk:
             case 0:
                 params["to"] = self.random.choice(MALFORMED_ADDRESSES)
             case 1:
-                params["from"] = self.random.choice(MALFORMED_ADDRESSES)
+                # One that is empty means the peer itself.
+                params["from"] = self.random.choice([each for each in MALFORMED_ADDRESSES if each])
             case 2:
                 params["payload"] = self.random.choice([None, 1, "{}", [{}]])
             case 3:
@@ -136,8 +138,12 @@ class Talk:
         return self._ask(method, params, is_error(-32001))
 
     def no_request(self, actor: Actor) -> Element:
-        text = self.random.choice(NO_REQUESTS)
-        return Element(text, _nothing, Asked(None, is_error(-32600)))
+        text = self.random.choice([*NO_REQUESTS, *NO_REQUESTS_WITH_ID])
+        if "%s" not in text:
+            return Element(text, _nothing, Asked(None, is_error(-32600)))
+        request_id = self.world.request_id()
+        text %= json.dumps(request_id)
+        return Element(text, _nothing, Asked(request_id, is_error(-32600)))
 
     def _ask(self, method: str, params: Any, check: Callable[[dict[str, Any]], None]) -> Element:
         request_id = self.world.request_id()

@@ -146,8 +146,8 @@ def changes_payloads(patch: pytest.MonkeyPatch) -> None:
 def loses_the_last_answer_of_a_batch(patch: pytest.MonkeyPatch) -> None:
     make = Batch.__init__
 
-    def short(self: Batch, endpoint: Any, expected: int) -> None:
-        make(self, endpoint, max(1, expected - 1))
+    def short(self: Batch, endpoint: Any, expected: int, room: float) -> None:
+        make(self, endpoint, max(1, expected - 1), room)
 
     patch.setattr(Batch, "__init__", short)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from busd.testing import Handed
 from tests.simulation.actor import Actor, Asked, Fate, Group
-from tests.simulation.oracle import BUSY, LATE, LEFT, LEFT_OUT, MALFORMED, Ack
+from tests.simulation.oracle import BUSY, LATE, LEFT, LEFT_OUT, MALFORMED, Ack, left_out
 
 
 class InvariantBroken(AssertionError):
@@ -161,8 +161,7 @@ class Ledger:
             wanted = kinds[kind] | {"clientId": actor.name}
             if ack == wanted:
                 return True
-            left_out = wanted | {"payload": {}, "message": LEFT_OUT}
-            if kind == "ack" and len(record.fates) > 1 and ack == left_out:
+            if kind == "ack" and len(record.fates) > 1 and ack == left_out(wanted):
                 return True
         return False
 
@@ -208,6 +207,8 @@ class Ledger:
 def _kind(ack: Ack) -> str:
     """Sort an ack: our own words are kinds, all that peers say is success or failure."""
     ours = {words["message"] for words in (BUSY, LEFT, LATE, MALFORMED)} | {LEFT_OUT}
+    if ack["message"].endswith(f"({LEFT_OUT})"):
+        return LEFT_OUT
     return ack["message"] if ack["message"] in ours else f"success {ack['success']}"
 
 

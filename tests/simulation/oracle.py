@@ -43,7 +43,14 @@ BUSY = ack_of(False, "peer is busy") | {"shouldRetry": True, "retrySeconds": 1}
 LEFT = ack_of(False, "peer left before it answered")
 LATE = ack_of(False, "no answer in time")
 LEFT_OUT = "payload left out: the acks together are too large"
+
 MALFORMED = ack_of(False, "malformed answer: not the result of a processMessage")
+
+
+def left_out(ack: Ack) -> Ack:
+    """Give what is left of an ack whose payload has no room."""
+    said = ack["message"]
+    return ack | {"payload": {}, "message": f"{said} ({LEFT_OUT})" if said else LEFT_OUT}
 
 
 def replies(token: str, padding: str) -> list[Reply]:

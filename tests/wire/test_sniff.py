@@ -23,32 +23,63 @@ def framer_after(*chunks: bytes) -> object:
     return connection.framer
 
 
-@pytest.mark.parametrize(
-    "start", [b"{", b"[", b"\n", b" {", b"x", b"get ", b"GETS", b"GET\t", b"\0"]
-)
-def test_anything_but_an_http_request_is_lines(start: bytes) -> None:
+@pytest.mark.parametrize("start", [b"{", b"[", b"\n", b"\r", b"\t", b" {", b"{x", b" GET / "])
+def test_a_brace_a_bracket_or_white_space_begins_lines(start: bytes) -> None:
     assert isinstance(framer_after(start), LineFramer)
 
 
-@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "HEAD", "OPTIONS", "DELETE", "PATCH"])
-def test_an_http_request_is_http(method: str) -> None:
-    assert isinstance(framer_after(f"{method} /".encode()), ServerFramer)
+@pytest.mark.parametrize(
+    "start", ["G", "GET /", "POST /", "PROPFIND /", "x", "get ", "GETS", "hello"]
+)
+def test_a_letter_begins_an_http_request(start: str) -> None:
+    assert isinstance(framer_after(start.encode()), ServerFramer)
 
 
-@pytest.mark.parametrize("start", [b"", b"G", b"GET", b"P", b"POST", b"O"])
-def test_what_could_be_either_is_not_decided_yet(start: bytes) -> None:
-    assert isinstance(framer_after(start) if start else framer_after(), Sniffer)
+def test_nothing_is_decided_before_the_first_byte() -> None:
+    assert isinstance(framer_after(), Sniffer)
 
 
-def test_bytes_that_waited_for_the_decision_are_not_lost() -> None:
+def test_a_decision_by_one_byte_loses_none() -> None:
     bus = MemoryBus()
     for chunk in (None, 1, 2, 3):
         peer = bus.join(f"agent:p{chunk}", chunk=chunk)
         assert peer.is_connected
+
+
+@pytest.mark.parametrize(
+    "start",
+    [b"\0", b"\x16\x03\x01", b"\xef\xbb\xbf{", b"1", b'"x"', b"-", b"~!{", b"hello\n", b"nul\r\n"],
+)
+def test_what_is_neither_gets_400_and_the_end(start: bytes) -> None:
+    peer = MemoryBus().connect()
+    peer.feed(start + b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
+    assert peer.frames[0] == b"HTTP/1.1 400 Bad Request\r"
+    assert not any(b"jsonrpc" in frame for frame in peer.frames)
+    assert not peer.is_connected
+
+
+_INITIALIZE = b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"clientId":"x"}}'
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"PROPFIND / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 74\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\n",
+        b"X\n",
+    ],
+)
+def test_lines_behind_an_http_request_reach_no_method(head: bytes) -> None:
+    bus = MemoryBus()
     peer = bus.connect()
-    for piece in (b"P", b"UT", b"!", b"\n"):
-        peer.feed(piece)
-    assert b"-32700" in peer.frames[0]
+    for line in (head, b"\r\n", _INITIALIZE + b"\n", b"\r\n\r\n" + _INITIALIZE + b"\r\n"):
+        if peer.is_connected:
+            peer.feed(line)
+    assert not any(b"jsonrpc" in frame for frame in peer.frames)
+    assert not bus.core.peers
 
 
 def ask(path: str = "/", *headers: tuple[str, str], allowed: tuple[str, ...] = ()) -> int:
