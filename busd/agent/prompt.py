@@ -15,7 +15,7 @@ from busd.vocabulary.options import choose, numbered
 if TYPE_CHECKING:
     from busd.agent.turn import Turn
 
-_SHOWN = 40  # characters of an unclear answer that are repeated
+_MAX_SHOWN = 40  # characters of an unclear answer that are repeated
 
 
 class TurnPrompt(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -47,6 +47,10 @@ class OpenPrompt:
         self._unclear = ""  # what was answered instead of an option
         self._answered = anyio.Event()
 
+    @property
+    def is_answered(self) -> bool:
+        return self._answer is not None
+
     def next_prompt(self) -> TurnPrompt:
         """Return the question as it is put this time."""
         self.times += 1
@@ -56,12 +60,10 @@ class OpenPrompt:
         return msgspec.structs.replace(self._prompt, text=again)
 
     def settle(self, answer: str) -> bool:
-        """Take an answer; returns False if it is none of the options, and is asked for again."""
-        if self._answer is not None:
-            return True  # the first one counts
+        """Accept an answer; returns False if it is none of the options, and is asked for again."""
         self._answer = self._meant_by(answer)
         if self._answer is None:
-            self._unclear = shown(answer)
+            self._unclear = _shown(answer)
         self._answered.set()
         return self._answer is not None
 
@@ -82,10 +84,10 @@ class OpenPrompt:
         return self._answer
 
 
-def shown(answer: str) -> str:
+def _shown(answer: str) -> str:
     """Return an answer as one short line."""
     line = " ".join(answer.split())
-    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"
+    return line if len(line) <= _MAX_SHOWN else f"{line[:_MAX_SHOWN]}…"
 
 
 class Prompts:
@@ -102,10 +104,11 @@ class Prompts:
         """
         named = words.message.prompt_id
         if named is UNSET:
-            [only] = self.open.values() if len(self.open) == 1 else [None]
+            unanswered = [each for each in self.open.values() if not each.is_answered]
+            [only] = unanswered if len(unanswered) == 1 else [None]
             return only if only and only.turn.may_be_answered_by(words) else None
         prompt = self.open.get(str(named))
-        if prompt is None:
+        if prompt is None or prompt.is_answered:
             raise Refuse("that prompt is not open: it was answered, cancelled, or its time is over")
         if not prompt.turn.may_be_answered_by(words):
             raise Refuse("that prompt was put to somebody else")

@@ -236,6 +236,20 @@ async def test_an_answer_that_is_no_option_asks_again(user: User, make_agent: Ma
         assert await user.text() == "so no"
 
 
+async def test_words_right_after_an_answer_are_a_message_of_their_own(
+    user: User, make_agent: MakeAgent
+) -> None:
+    async def ask_once(turn: Turn) -> str:
+        return await turn.ask("Really?") if turn.text == "hi" else f"you said {turn.text}"
+
+    async with user, serving(make_agent(ask_once)):
+        await user.write("hi", "m")
+        await user.prompt()
+        for text in ("yes", "more"):  # at once: the turn has not gone on when the second comes
+            await user.bus.post(user.agent, {"type": "tg_message", "content": {"text": text}})
+        assert [await user.text(), await user.text()] == ["yes", "you said more"]
+
+
 async def test_a_question_that_may_be_skipped_takes_an_empty_answer(
     user: User, make_agent: MakeAgent
 ) -> None:
