@@ -35,6 +35,13 @@ if TYPE_CHECKING:
     )
     from busd.plugin.context import Context, Sent
     from busd.plugin.plugin import Plugin
+    from busd.vocabulary.addresses import (
+        EVENTS_PREFIX,
+        channel_of,
+        chat_address,
+        event_address,
+        prefix_of,
+    )
     from busd.vocabulary.bub import (
         AgentEvent,
         Configure,
@@ -61,6 +68,7 @@ _HOME = {
     "Configure": "busd.vocabulary.bub",
     "ConnectionLost": "busd.errors",
     "Context": "busd.plugin.context",
+    "EVENTS_PREFIX": "busd.vocabulary.addresses",
     "GeneralResponse": "busd.vocabulary.bub",
     "Identity": "busd.bus.access",
     "Incoming": "busd.client.incoming",
@@ -78,7 +86,11 @@ _HOME = {
     "Turn": "busd.agent.turn",
     "TurnFailed": "busd.agent.turn",
     "WorkerSettings": "busd.agent.settings",
+    "channel_of": "busd.vocabulary.addresses",
+    "chat_address": "busd.vocabulary.addresses",
+    "event_address": "busd.vocabulary.addresses",
     "message": "busd.vocabulary.payload",
+    "prefix_of": "busd.vocabulary.addresses",
     "read_message": "busd.vocabulary.payload",
     "run": "busd.client.run",
     "worker_command": "busd.agent.command",
@@ -86,6 +98,7 @@ _HOME = {
 }
 
 __all__ = [
+    "EVENTS_PREFIX",
     "Ack",
     "Agent",
     "AgentEvent",
@@ -116,7 +129,11 @@ __all__ = [
     "Turn",
     "TurnFailed",
     "WorkerSettings",
+    "channel_of",
+    "chat_address",
+    "event_address",
     "message",
+    "prefix_of",
     "read_message",
     "run",
     "worker_command",

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import anyio
 import click
 
-from busd.errors import BusdError, ConnectionLost, NoAnswer
+from busd.errors import BusdError, CallRefused, ConnectionLost, NoAnswer
 from busd.ops.chat_hearing import Hearing
 from busd.ops.chat_input import ChatInput
 from busd.ops.chat_saying import Saying
 from busd.ops.chat_screen import Screen
 from busd.ops.chat_turn import Turn
 from busd.ops.chat_turns import Turns
+from busd.vocabulary.addresses import event_address
 
 if TYPE_CHECKING:
     from busd.client.client import Client
@@ -25,7 +26,8 @@ Command = Callable[["Chat"], Awaitable[None]]
 Work = Callable[[], Awaitable[None]]
 # What ends a chat; `main` has the words and the exit code for each.
 ENDINGS = (BusdError, click.ClickException, click.exceptions.Exit, UnicodeError, OSError)
-_STOP_SECONDS = 2.0  # that a script which was interrupted waits for the agent to stop
+_STOP_SECONDS = 2.0  # that a script waits for the agent to stop
+_TICK_SECONDS = 0.5
 
 
 class Chat:
@@ -40,6 +42,7 @@ class Chat:
         self.turns = Turns(on_idle=lambda: self._reading.cancel())
         self.hearing = Hearing(self)
         self.saying = Saying(self, to)
+        self.hears_events = False
         self._answer_seconds = answer_seconds
         self._problem: Exception | None = None
 
@@ -47,17 +50,27 @@ class Chat:
         """Talk until standard input ends or somebody leaves; raises what ended it early."""
         # A lost line is told in our own words; the client's log would stand between the answers.
         logging.getLogger("busd.client").setLevel(logging.ERROR)
+        await self._subscribe()
         with self.typed.open():
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
                 self.bus.on_line(self._tell_line)
                 tasks.start_soon(self._guarded, self.hearing.listen)
                 tasks.start_soon(self._obey_signals)
+                tasks.start_soon(self._guarded, self._show_waiting)
                 await self._guarded(lambda: self._read_all(commands))
                 tasks.cancel_scope.cancel()
             self.screen.end_line()
         if self._problem is not None:
             raise self._problem
+
+    async def _subscribe(self) -> None:
+        """Subscribe to what agents tell while they work; a chat goes on without, if it must."""
+        try:
+            await self.bus.subscribe(event_address(self.bus.client_id))
+            self.hears_events = True
+        except CallRefused as refusal:
+            self.screen.note(f"what the agent does meanwhile is not shown: {refusal}")
 
     def start_soon(self, work: Work) -> None:
         self._tasks.start_soon(self._guarded, work)
@@ -79,12 +92,12 @@ class Chat:
     async def _read_all(self, commands: dict[str, Command]) -> None:
         while (line := await self._next_line()) is not None:
             text = line.strip()
-            if text.startswith("/") and not text.startswith("//"):
+            if text.startswith("/") and not text.startswith("//") and "\n" not in text:
                 await self._obey(text, commands)
             elif self.turns.prompt is not None:
                 self.saying.answer(self.turns.prompt, text)
             elif text:
-                self.saying.say(text[1:] if text.startswith("//") else line)
+                self.saying.say(text[1:] if text.startswith("//") else line.rstrip("\n"))
         if self.turns.prompt is not None and not self.typed.is_edited:
             raise BusdError("standard input ended before the question was answered")
 
@@ -102,7 +115,28 @@ class Chat:
         with anyio.move_on_after(self._answer_seconds):
             await self.turns.wait()
             return
+        with anyio.move_on_after(_STOP_SECONDS):
+            await self._cancel_all()
         raise NoAnswer(f"no answer from {self.saying.to} in {self._answer_seconds:g} seconds")
+
+    async def _cancel_all(self) -> None:
+        """Ask the agent to stop whatever nobody waits for any more."""
+        for turn in list(self.turns.open.values()):
+            try:
+                await self.saying.cancel(turn)
+            except BusdError:
+                continue  # it is given up in any case
+
+    async def _show_waiting(self) -> None:
+        """Show on a terminal, while an agent works and nothing comes, that it is waited for."""
+        while self.typed.is_edited and not self.is_json:
+            await self.turns.wait_for_work()
+            began = anyio.current_time()
+            while self.turns.is_at_work:
+                with anyio.move_on_after(_TICK_SECONDS):
+                    await self.turns.wait()
+                if self.turns.is_at_work:
+                    self.screen.wait(anyio.current_time() - began)
 
     async def _obey(self, text: str, commands: dict[str, Command]) -> None:
         name = text.split()[0]
@@ -125,14 +159,24 @@ class Chat:
         self.end_turn(turn)
 
     async def _obey_signals(self) -> None:
-        """Ctrl-C stops the turn; with nothing to stop, or again, it leaves."""
+        """Ctrl-C clears a half-typed line, else stops the turn; with none, or again, it leaves.
+
+        At the prompt it is no signal: see `ChatInput.edit`.
+        """
         has_interrupted: set[str] = set()
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGCONT)
+        with anyio.open_signal_receiver(*numbers) as signals:
             async for number in signals:
+                if number == signal.SIGCONT:
+                    self.typed.resume()
+                    continue
+                if number == signal.SIGINT and self.typed.clear_line():
+                    self.screen.echo_interrupt()
+                    continue
                 running = set(self.turns.open)
                 if number == signal.SIGINT and running and not running & has_interrupted:
                     has_interrupted = running
-                    self.screen.note_echo()
+                    self.screen.echo_interrupt()
                     self.start_soon(self._stop_or_say_why)
                     if self.typed.is_edited:
                         continue

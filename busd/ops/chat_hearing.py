@@ -10,6 +10,7 @@ from busd.errors import BusdError, Refuse
 from busd.ops.chat_screen import harmless_line
 from busd.ops.chat_turn import Failed, Prompt, Step, Turn, Words
 from busd.ops.cli_talk import print_json
+from busd.rpc.reading import Id
 from busd.vocabulary.bub import AgentEvent, RouteAssigned, SpawnResult, TgMessage, TgReply
 from busd.vocabulary.payload import read_message
 
@@ -72,6 +73,9 @@ class Hearing:
                 pass  # acknowledgements, and what is for other programs
 
     def _take_reply(self, reply: TgReply) -> None:
+        if reply.prompt_id:
+            self._take_question(reply, reply.prompt_id)
+            return
         reply_to = str(reply.reply_to_message_id or "")
         if self._turns.has_ended(reply_to):
             return
@@ -84,6 +88,14 @@ class Hearing:
             if reply_to:
                 self._screen.note("this answers something said before:")
             self._screen.show(reply.text)
+
+    def _take_question(self, reply: TgReply, prompt_id: Id) -> None:
+        """Show the plain text of a question, unless its `turn.prompt` has been shown already."""
+        if self._chat.hears_events:
+            return
+        if not self._chat.is_json:
+            self._screen.show(reply.text)
+        self._turns.ask(Prompt(prompt_id))
 
     def _take_event(self, event: AgentEvent) -> None:
         about = event.read(Words)

@@ -1,32 +1,30 @@
-"""What is typed into `busd chat`: edited lines with a history on a terminal, plain ones in a pipe.
+"""What is typed into `busd chat`: lines of a pipe, or keys pressed on a terminal.
 
-Between turns a terminal's lines come from readline, which blocks: it has a thread, which may be
-left alone with the last line. During a turn they are read as they come, so that `/stop` is heard.
+Between turns a terminal's lines come from the prompt, which readline edits. During a turn its
+keys are read as they come, so that `/stop` is heard.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import anyio
 import anyio.lowlevel
 import click
 
 from busd.errors import BusdError
-from busd.wire.places import state_directory
+from busd.ops.chat_keys import CLEAR_LINE, MAX_LINE_BYTES, PASTE_OFF, PASTE_ON, Keys, shown
 
-PROMPT = "> "
-_HISTORY_LINES = 1_000
-_MAX_HISTORY_CHARACTERS = 4_096  # of a line that is remembered
-_MAX_LINE_BYTES = 1 << 20  # more than a bus takes in one message by default
+if TYPE_CHECKING:
+    from busd.ops.chat_prompt import Prompt
+
+Mode = Literal["as found", "prompt", "keys"]
 _CHUNK_BYTES = 1 << 16
-_PREPARE_SECONDS = 0.5
-_END_OF_PASTE_MODE = "\x1b[?2004l"
 
 
 class ChatInput:
@@ -37,8 +35,10 @@ class ChatInput:
         self._buffer = bytearray()
         self._has_ended = False
         self.is_edited = sys.stdin.isatty() and sys.stdout.isatty()
-        self.is_editing = False  # a prompt is on the screen, and perhaps half a line
-        self._is_prepared = threading.Event()  # readline has taken the terminal over
+        self.on_echo: Callable[[str], None] = lambda text: None
+        self._prompt: Prompt | None = None  # on a terminal
+        self._keys = Keys()
+        self._mode: Mode = "as found"
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -48,62 +48,79 @@ class ChatInput:
             return
         import termios
 
-        before = termios.tcgetattr(self._file)
-        history = _History(self._is_prepared.set)
+        from busd.ops.chat_prompt import Prompt, knows_paste
+
+        self._found = termios.tcgetattr(self._file)
+        self._file = _open_again(self._file)
+        self._knows_paste = knows_paste()
+        self._prompt = Prompt(knows_paste=self._knows_paste)
         try:
             yield
         finally:
-            history.save()
-            if self.is_editing and history.is_kept:
-                self._is_prepared.wait(_PREPARE_SECONDS)  # else it would do so after us
-            termios.tcsetattr(self._file, termios.TCSADRAIN, before)
-            if self.is_editing:  # left in the middle of a line
-                is_plain = not history.is_kept or os.environ.get("TERM", "dumb") == "dumb"
-                print("" if is_plain else _END_OF_PASTE_MODE, flush=True)
+            self._prompt.close()
+            is_mid_line = self.is_editing
+            self._set_mode("as found")
+            if is_mid_line:
+                print(flush=True)
+            if self._file != sys.stdin.fileno():
+                os.close(self._file)
+
+    @property
+    def is_editing(self) -> bool:
+        """A prompt is on the screen, and perhaps half a line."""
+        return self._prompt is not None and self._prompt.is_open
 
     def typed_so_far(self) -> str:
-        """Give what stands behind the prompt now."""
-        if "readline" not in sys.modules:
-            return ""
-        import readline
+        """Return the half line that is on the screen, without the prompt."""
+        if self._prompt is not None and self._prompt.is_open:
+            return self._prompt.typed_so_far()
+        return shown(self._keys.text)
 
-        return readline.get_line_buffer()
+    def clear_line(self) -> bool:
+        """Forget a line that is half typed during a turn; returns whether there was one."""
+        return bool(self._keys.clear())
+
+    def resume(self) -> None:
+        """Take the terminal over again: the shell had it while we were suspended."""
+        if self._mode == "keys":
+            self._mode = "as found"
+            self._set_mode("keys")
 
     async def edit(self) -> str | None:
-        """Show a prompt and give the line that is typed there; may be left waiting."""
-        found: list[str | UnicodeError | None] = []
+        """Show a prompt and return the line that is typed there; may be left waiting.
 
-        def read() -> None:
-            try:
-                found.append(input(PROMPT))
-            except EOFError:
-                found.append(None)
-            except UnicodeError as problem:
-                found.append(problem)
-            os.close(told)
+        Ctrl-C clears a line that is half typed; on an empty one it raises Exit.
+        """
+        from busd.ops.chat_prompt import INTERRUPTED
 
-        await anyio.lowlevel.checkpoint()  # whoever leaves now leaves the terminal as it is
-        heard, told = os.pipe()
-        self.is_editing = True
-        self._is_prepared.clear()
-        # Not one of anyio's: those are waited for at the end, and this one waits for a person.
-        threading.Thread(target=read, daemon=True).start()
-        try:
-            await anyio.wait_readable(heard)
-        finally:
-            os.close(heard)
-        self.is_editing = False
-        [line] = found
-        if isinstance(line, UnicodeError):
-            raise line
-        if line is None:
-            print()  # below the prompt
-            return None
-        _remember(line)
-        return self._take_rest() + line
+        assert self._prompt is not None
+        if self._keys.lines:
+            return self._keys.lines.popleft()
+        self._set_mode("prompt")
+        beginning = self._keys.hand_over()
+        if beginning:
+            self.on_echo(CLEAR_LINE)  # the prompt shows it again
+        line = await self._prompt.read(beginning)
+        while line is not None and line.endswith(INTERRUPTED):
+            if line == INTERRUPTED:
+                raise click.exceptions.Exit(128 + signal.SIGINT)
+            line = await self._prompt.read()
+        return line
 
     async def read(self) -> str | None:
-        """Give the next line as it comes; may be cancelled without loss."""
+        """Return the next line as it comes; may be cancelled without loss."""
+        return await (self._read_keys() if self.is_edited else self._read_line())
+
+    async def _read_keys(self) -> str | None:
+        self._set_mode("keys")
+        while not self._keys.lines:
+            if self._keys.has_ended:
+                return None
+            await anyio.wait_readable(self._file)
+            self.on_echo(self._keys.feed(self._read_chunk()))
+        return self._keys.lines.popleft()
+
+    async def _read_line(self) -> str | None:
         while (end := self._buffer.find(b"\n")) < 0:
             if self._has_ended:
                 return self._take_rest() or None
@@ -111,8 +128,8 @@ class ChatInput:
             chunk = self._read_chunk()
             self._buffer += chunk
             self._has_ended = not chunk
-            if len(self._buffer) > _MAX_LINE_BYTES:
-                raise click.UsageError(f"a line of over {_MAX_LINE_BYTES:,} bytes is no message")
+            if len(self._buffer) > MAX_LINE_BYTES:
+                raise click.UsageError(f"a line of over {MAX_LINE_BYTES:,} bytes is no message")
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
         return line.decode().removesuffix("\r")
@@ -134,48 +151,33 @@ class ChatInput:
         self._buffer.clear()
         return rest
 
-
-class _History:
-    """The lines typed before, in the state directory, for nobody else to read."""
-
-    def __init__(self, on_prompt: Callable[[], None]) -> None:
-        self._path = state_directory() / "chat_history"
-        try:
-            import readline
-        except ImportError:
-            self.is_kept = False  # this Python was built without: the terminal's own editing
+    def _set_mode(self, mode: Mode) -> None:
+        """Have the terminal edit and echo lines, as it was found, or hand over every key."""
+        if mode == self._mode:
             return
-        self.is_kept = True
-        readline.set_pre_input_hook(on_prompt)
-        readline.set_auto_history(False)
-        readline.set_history_length(_HISTORY_LINES)
-        try:
-            readline.read_history_file(self._path)
-        except OSError:
-            return  # the first chat, or a file we may not read
+        import termios
 
-    def save(self) -> None:
-        """Write the file; a history that cannot be kept is no reason to complain at the end."""
-        if not self.is_kept:
-            return
-        import readline
-
-        try:
-            _make_private(self._path)
-            readline.write_history_file(self._path)
-        except OSError:
-            return
+        assert self._prompt is not None
+        self._mode = mode
+        wanted = [*self._found[:6], [*self._found[6]]]
+        if mode == "prompt":
+            self._prompt.adapt(wanted)
+        elif mode == "keys":
+            wanted[0] &= ~termios.ICRNL  # a paste may have both, and mean one line end
+            wanted[3] &= ~(termios.ICANON | termios.ECHO)
+            wanted[6][termios.VMIN], wanted[6][termios.VTIME] = 1, 0
+        termios.tcsetattr(self._file, termios.TCSADRAIN, wanted)
+        if self._knows_paste and not (mode == "prompt" and self._prompt.is_gnu):
+            print(PASTE_ON if mode == "keys" else PASTE_OFF, end="", flush=True)
 
 
-def _remember(line: str) -> None:
-    if "readline" not in sys.modules or not line.strip() or len(line) > _MAX_HISTORY_CHARACTERS:
-        return
-    import readline
+def _open_again(terminal: int) -> int:
+    """Return a file of our own for a terminal, or the same if there is none.
 
-    readline.add_history(line)
-
-
-def _make_private(path: Path) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
-    path.chmod(0o600)
+    Whoever waits for a file may make it non-blocking, as uvloop does. The one that we were given
+    is also our standard output, and the shell's.
+    """
+    try:
+        return os.open(os.ttyname(terminal), os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return terminal  # one of another container, say

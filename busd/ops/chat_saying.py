@@ -10,6 +10,7 @@ from ulid import ULID
 from busd.errors import BusdError, ConnectionLost, NoAnswer, Refuse
 from busd.ops.chat_screen import harmless_line
 from busd.ops.chat_turn import Prompt, Turn, cancel_of
+from busd.rpc.reading import Id
 from busd.vocabulary.bub import GeneralResponse, TgMessage
 from busd.vocabulary.payload import read_message, type_of, write_message
 
@@ -34,7 +35,7 @@ class Saying:
         if not text and prompt.required:
             self._chat.screen.note("it wants an answer")
             return
-        self._chat.turns.prompt = None
+        self._chat.turns.answer()
         answer = Turn(f"msg_{ULID()}")  # not one to wait for
         self._send_soon(answer, self._words(prompt.chosen(text), prompt_id=prompt.id))
 
@@ -50,7 +51,7 @@ class Saying:
             raise BusdError(f"it was not stopped: {receipt.acks[0].message}")
         return next((why for ack in receipt.acks if (why := _doubt_in(ack))), "")
 
-    def _words(self, text: str, prompt_id: str | UnsetType = UNSET) -> Raw:
+    def _words(self, text: str, prompt_id: Id | UnsetType = UNSET) -> Raw:
         me = self._chat.bus.client_id
         said = TgMessage(text, senderId=me.partition(":")[2], channel="terminal")
         said.prompt_id = prompt_id

@@ -7,10 +7,9 @@ import sys
 
 import click
 
-from busd.ops.chat_input import PROMPT, ChatInput
+from busd.ops.chat_input import ChatInput
+from busd.ops.chat_keys import CLEAR_LINE, PROMPT
 from busd.ops.cli_talk import printable
-
-_CLEAR_LINE = "\r\x1b[K"
 
 
 class Screen:
@@ -18,8 +17,11 @@ class Screen:
 
     def __init__(self, typed: ChatInput) -> None:
         self._typed = typed
+        typed.on_echo = self.echo
         self._is_mid_line = False  # streamed words stand there without an end
+        self._is_waiting = False  # the line says that an answer is waited for
         self._color = False if "NO_COLOR" in os.environ else None
+        self._can_wait = typed.is_edited and os.environ.get("TERM", "dumb") != "dumb"
 
     def stream(self, text: str) -> None:
         """Show words that go on where the last ones ended."""
@@ -34,16 +36,41 @@ class Screen:
 
     def end_line(self) -> None:
         """End the line that is being streamed, if there is one."""
+        self._stop_waiting()
         if self._is_mid_line:
             click.echo()
             sys.stdout.flush()
             self._is_mid_line = False
             self._step_back()
 
-    def note_echo(self) -> None:
-        """Begin a new line with the next words: the terminal has shown a ^C."""
+    def echo(self, text: str) -> None:
+        """Show keys that were pressed during a turn."""
+        if not text:
+            return
+        self._stop_waiting()
+        click.echo(text, nl=False)
+        sys.stdout.flush()
+        if text.endswith("\n"):
+            self._is_mid_line = False
+
+    def echo_interrupt(self) -> None:
+        """Show that Ctrl-C was pressed during a turn, as a terminal would."""
         if self._typed.is_edited and not self._typed.is_editing:
-            self._is_mid_line = True
+            self.echo("^C\n")
+
+    def wait(self, seconds: float) -> None:
+        """Show how long an answer is waited for, unless words or typed keys stand in the line."""
+        if not self._can_wait or self._is_mid_line or self._typed.typed_so_far():
+            return
+        line = click.style(f"working… {int(seconds)} s, Ctrl-C stops it", dim=True)
+        click.echo(CLEAR_LINE + line, nl=False, color=self._color)
+        sys.stdout.flush()
+        self._is_waiting = True
+
+    def _stop_waiting(self) -> None:
+        if self._is_waiting:
+            self._is_waiting = False
+            click.echo(CLEAR_LINE, nl=False)
 
     def show(self, text: str) -> None:
         """Show an agent's words as lines of their own."""
@@ -75,14 +102,16 @@ class Screen:
 
     def _step_aside(self) -> None:
         """Make room above a line that is being typed."""
-        if self._typed.is_editing:
-            click.echo(_CLEAR_LINE, nl=False)
+        self._stop_waiting()
+        if self._typed.is_editing or self._typed.typed_so_far():
+            click.echo(CLEAR_LINE, nl=False)
             sys.stdout.flush()
 
     def _step_back(self) -> None:
         """Show again what was typed so far."""
-        if self._typed.is_editing:
-            click.echo(PROMPT + printable(self._typed.typed_so_far(), keep=""), nl=False)
+        line = (PROMPT if self._typed.is_editing else "") + self._typed.typed_so_far()
+        if line:
+            click.echo(line, nl=False)
             sys.stdout.flush()
 
 

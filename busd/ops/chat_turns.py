@@ -25,6 +25,7 @@ class Turns:
     def begin(self) -> Turn:
         turn = Turn(f"msg_{ULID()}")
         self.open[turn.message_id] = turn
+        self._tell_change()
         return turn
 
     def latest(self) -> Turn | None:
@@ -43,6 +44,11 @@ class Turns:
     def ask(self, prompt: Prompt) -> None:
         """Let the next line answer a question."""
         self.prompt = prompt
+        self._tell_change()
+
+    def answer(self) -> None:
+        """Note that the question has its answer: the agent is at work again."""
+        self.prompt = None
         self._tell_change()
 
     def end(self, turn: Turn) -> None:
@@ -64,9 +70,19 @@ class Turns:
                 return
             del self.open[message_id]
 
+    @property
+    def is_at_work(self) -> bool:
+        """True while an agent owes an answer and asks nothing itself."""
+        return bool(self.open) and self.prompt is None
+
     async def wait(self) -> None:
         """Wait until all are answered, or one asks something."""
-        while self.open and self.prompt is None:
+        while self.is_at_work:
+            await self._changed.wait()
+
+    async def wait_for_work(self) -> None:
+        """Wait until there is something to be answered."""
+        while not self.is_at_work:
             await self._changed.wait()
 
     def _tell_change(self) -> None:

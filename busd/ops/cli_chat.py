@@ -32,7 +32,7 @@ _HELP = """\
     default=600.0,
     show_default=True,
     metavar="S",
-    help="In a pipe: wait for each answer at most.",
+    help="In a pipe: time limit per answer; then its turn is cancelled.",
 )
 @bus_options
 def chat(
@@ -40,8 +40,9 @@ def chat(
 ) -> None:
     """Chat with an agent; one is started for you if there is none.
 
-    On a terminal Ctrl-C stops an answer, Ctrl-D leaves, and /help names the commands. In a pipe
-    each line is a message whose answer is waited for; a failure ends it.
+    On a terminal Ctrl-C clears a half-typed line, else stops an answer, else leaves; Ctrl-D
+    leaves, and /help lists the commands. In a pipe each line is a message whose answer is waited
+    for; a failure ends it.
 
     \b
     Examples:

@@ -100,13 +100,23 @@ def check_name(name: str, identity: Identity) -> str | None:
 
 
 @plugin.handles(to=("system:spawn", "agent:system"))
-async def spawn(request: SpawnRequest, ctx: Context) -> Ack:
+async def spawn(request: SpawnRequest | Refuse, ctx: Context) -> Ack:
     return await system_agent.spawn(_roster(), request, ctx)
 
 
 @plugin.handles(to="agent:system")
 def configure(wanted: Configure, ctx: Context) -> None:
     system_agent.configure(_roster(), wanted, ctx)
+
+
+@plugin.handles(to="agent:system")
+def ignore_event(event: AgentEvent) -> None:
+    """Ack what agents report: there is nothing to do."""
+
+
+@plugin.handles(to="agent:system")
+def ignore_response(response: GeneralResponse) -> None:
+    """Ack an acknowledgement: there is nothing to do."""
 
 
 @plugin.handles(to="system:route")

@@ -10,13 +10,14 @@ import select
 import subprocess
 import termios
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
+from typing import Any
 
 from tests.daemons import PATIENCE_SECONDS
 from tests.ops.terminal import BUSD, Terminal
 
-CTRL_C, CTRL_D, UP = "\x03", "\x04", "\x1b[A"
+CTRL_C, CTRL_D, BACKSPACE, UP = "\x03", "\x04", "\x7f", "\x1b[A"
 
 
 class PseudoTerminal:
@@ -30,6 +31,7 @@ class PseudoTerminal:
         **environment: str,
     ) -> None:
         self.ours, self._its = pty.openpty()
+        self.found = self.mode()
         self.shown = ""
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self.process = subprocess.Popen(
@@ -74,9 +76,28 @@ class PseudoTerminal:
         found, _, self.shown = self.shown.partition(words)
         return found + words
 
+    def paste(self, text: str) -> None:
+        """Paste text, as a terminal does for a program that wants to know of pastes."""
+        self.press(f"\x1b[200~{text}\x1b[201~")
+
+    def mode(self) -> list[Any]:
+        """Give the terminal's settings, and whether to read from it waits."""
+        return [*termios.tcgetattr(self.ours), os.get_blocking(self._its)]
+
     def is_echoing(self) -> bool:
         """Whether the terminal was left as a shell needs it."""
         return bool(termios.tcgetattr(self.ours)[3] & termios.ECHO)
+
+    def reset(self) -> None:
+        """Set the terminal as it was found."""
+        termios.tcsetattr(self.ours, termios.TCSANOW, self.found[:7])
+
+    def wait_until(self, is_so: Callable[[], bool]) -> None:
+        """Wait until something is so, of which nobody tells."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not is_so():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
     def end(self) -> tuple[int, str]:
         """Wait for the end; give the exit code and what was not read before."""

@@ -313,6 +313,18 @@ def test_an_answer_that_does_not_come_is_told(terminal: Terminal, bob: Partner, 
     assert said == (75, "", f"busd: no answer from {bob.address} in 0.05 seconds\n")
 
 
+def test_an_answer_that_does_not_come_in_time_is_cancelled(
+    terminal: Terminal, bob: Partner, me: str
+) -> None:
+    args = ("--agent", bob.address, "--as", me, "--timeout", "0.05")
+    assert terminal.busd("chat", *args, stdin="hi\n").code == 75
+    message, cancel = bob.hear(), bob.hear()
+    assert cancel.payload["content"] == {
+        "event": "turn.cancel",
+        "data": {"turn": message.message_id},
+    }
+
+
 def test_no_lines_are_no_messages(terminal: Terminal, bob: Partner, me: str) -> None:
     assert chat(terminal, bob, me, lines="") == (0, "", "")
 

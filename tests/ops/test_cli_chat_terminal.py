@@ -54,7 +54,7 @@ def test_a_conversation_is_seen_as_it_goes(terminal: Terminal, bob: Partner, me:
         screen.press(CTRL_D)
         code, _ = screen.end()
         assert code == 0
-        assert screen.is_echoing()
+        assert screen.mode() == screen.found
 
 
 def test_what_is_typed_during_a_turn_is_heard(terminal: Terminal, bob: Partner, me: str) -> None:
@@ -242,20 +242,6 @@ def test_the_history_outlives_the_chat_and_is_private(
 
 def bob_heard(tmp_path: Path) -> bool:
     return (tmp_path / "state/busd/chat_history").exists()
-
-
-def test_a_terminal_that_was_left_in_the_middle_of_a_line_is_as_it_was(
-    terminal: Terminal, bob: Partner, me: str
-) -> None:
-    with open_chat(terminal, bob, me, TERM="xterm", NO_COLOR="1") as screen:
-        screen.press("half a line")
-        screen.read_until("half a line")
-        assert not screen.is_echoing()
-        screen.press(CTRL_C)
-        code, shown = screen.end()
-        assert code == 130
-        assert "\x1b[?2004l" in shown  # pasting is not special any more
-        assert screen.is_echoing()
 
 
 def test_escape_sequences_do_not_reach_the_terminal(
