@@ -185,7 +185,11 @@ class Worker:
             self._is_launching = True
             chat = Chat(agent.session.channel, agent.session.chat_id)
             workspace = await anyio.to_thread.run_sync(
-                make_workspace, roster.state, chat, config_of(agent.session)
+                make_workspace,
+                roster.state,
+                chat,
+                config_of(agent.session),
+                agent.session.workspace,
             )
             try:
                 await agent.save(workspace=str(workspace), status="spawning", stopped_at=None)

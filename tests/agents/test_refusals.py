@@ -244,7 +244,7 @@ async def test_a_full_state_disk_is_said_and_leaves_nothing_half_done(loop: Loop
             assert [agent["chatId"] for agent in (await bridge.call("agents.list"))["agents"]] == [
                 "before"
             ]
-            assert names_in(state / "workspaces") == ["telegram:before"]
+            assert names_in(state / "workspaces") == ["telegram-before"]
             assert (await bridge.route("before", "hello")).success
             remove(state / "ballast")
             assert (await bridge.spawn("1")).success

@@ -101,7 +101,7 @@ def test_show_tells_all_there_is_to_know(terminal: Terminal, suffix: str) -> Non
     facts = dict(line.split(maxsplit=1) for line in said.out.splitlines())
     assert facts["clientId"] == agent
     assert facts["talkto"] == f"terminal:a{suffix}"
-    assert facts["workspace"].endswith(f"/terminal:a{suffix}")
+    assert facts["workspace"].endswith(f"/terminal-a{suffix}")
     shown = json.loads(terminal.busd("agents", "show", agent, "--json").out)
     assert shown["agent"]["clientId"] == agent
 
