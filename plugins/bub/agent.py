@@ -138,9 +138,7 @@ class Agent:
         ctx.post(self.client_id, self._configuration(), sender=SYSTEM)
         self.hand_over_waiting()
         self.note_activity()
-        self.note(status="running", stopped_at=None)
-        self.worker.changed()
-        self.announce("ready")
+        self.worker.joined()
         assigned = RouteAssigned(chat_id=self.session.chat_id, agent_id=self.client_id)
         ctx.post(self.session.talkto, assigned, sender=SYSTEM)
 
@@ -153,7 +151,7 @@ class Agent:
         self.worker.changed()
         if self.waiting:
             self.worker.bring_up(is_wanted=True)  # came while it was told to end
-        elif self.worker.running is not None and not self.worker.is_told:
+        elif self.worker.state.is_expected:
             self.worker.bring_up(is_wanted=False)  # it may come back: somebody has to wait for it
 
     def configure(self, wanted: Configure) -> None:

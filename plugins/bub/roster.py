@@ -79,8 +79,8 @@ class Roster:
             running = await self.spawners.adopt(agent)
         if running is not None:
             agent.worker.adopt(running)
-        elif not agent.is_present:
-            agent.note(status="stopped", stopped_at=now())
+        else:
+            agent.worker.lost()
 
     def agent_of(self, placed: Placed) -> Agent:
         """Give the agent of a chat; a new one if it has none yet."""
@@ -160,7 +160,7 @@ class Roster:
     def check_room(self) -> None:
         """Raise Refuse if there are as many workers as there may be."""
         limit = self.settings.agents.max_workers
-        if sum(agent.worker.takes_room for agent in self.agents.values()) >= limit:
+        if sum(agent.worker.state.takes_room for agent in self.agents.values()) >= limit:
             raise Refuse(
                 f"no room for another worker: {limit} run (setting agents.max_workers)",
                 retry_seconds=5,
@@ -220,8 +220,8 @@ class Roster:
         is_over = self.settings.agents.when_bus_stops == "stop"
         await self.spawners.close()
         for agent in self.agents.values():
-            if is_over and agent.session.status in ("spawning", "running"):
-                agent.note(status="stopped", stopped_at=now())
+            if is_over:
+                agent.worker.lost()
         self.note_activity()
         try:
             await self.sessions.close()
@@ -238,6 +238,7 @@ def _new_session(placed: Placed) -> Session:
         channel_type=placed.channel_type,
         talkto=placed.talkto,
         workspace="",
+        status="stopped",
         created_at=moment,
         last_activity=moment,
     )

@@ -1,4 +1,7 @@
-"""The worker behind an agent: started at most once at a time, awaited, watched and stopped."""
+"""The worker behind an agent: started at most once at a time, awaited, watched and stopped.
+
+`worker_state` has its states and transitions; `_enter` performs them.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ from busd_plugins.bub.chats import Chat
 from busd_plugins.bub.launching import config_of
 from busd_plugins.bub.sessions import NoSessions, now
 from busd_plugins.bub.spawner import Report, Running, SpawnFailed
+from busd_plugins.bub.starting import Start
+from busd_plugins.bub.worker_state import TRANSITIONS, WorkerState, initial_state
 from busd_plugins.bub.workspace import make_workspace, remove_folder
 
 if TYPE_CHECKING:
@@ -24,47 +29,17 @@ _ALONE_SECONDS = 5.0  # after which a slow start lets the next one begin
 _FAULT = "the worker could not be started: see the log of the bus"
 
 
-class Start:
-    """A start that is under way: all who want the worker wait for this one."""
-
-    def __init__(self) -> None:
-        self.is_wanted = False  # somebody waits for it; else it is only watched
-        self.scope = anyio.CancelScope()
-        self._refusal: Refuse | None = None
-        self._is_over = anyio.Event()
-
-    async def call_off(self) -> None:
-        """End it before there is a process."""
-        self.scope.cancel()
-        await self._is_over.wait()
-
-    def settle(self, refusal: Refuse | None) -> None:
-        self._refusal = refusal
-        self._is_over.set()
-
-    async def wait(self, seconds: float) -> None:
-        """Wait for its end; raises Refuse saying why if the worker is not there then."""
-        with anyio.move_on_after(seconds):
-            await self._is_over.wait()
-        if not self._is_over.is_set():
-            raise Refuse("the worker is still starting", retry_seconds=1)
-        if self._refusal is not None:
-            raise Refuse(self._refusal.reason, retry_seconds=self._refusal.retry_seconds)
-
-
 class Worker:
     """The process of one agent, if there is one."""
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
-        self.running: Running | None = None
-        self.is_told = False  # to stop
+        self.state = initial_state(agent.session.status)
+        self.running: Running | None = None  # from the spawner's answer to the worker's end
         self._start: Start | None = None
         self._verdict = ""  # why we stop it, if that is its failure
         self._ending = ""  # what is to be said of the last one's end
         self._deadline = inf  # by which it must be on the bus
-        self._is_down = False  # between its end and the spawner's next try
-        self._is_launching = False
         self._change = anyio.Event()
         self.ended = anyio.Event()
 
@@ -78,9 +53,38 @@ class Worker:
         return self._start is not None
 
     @property
-    def takes_room(self) -> bool:
-        """It runs, or will in a moment."""
-        return self.running is not None or self._is_launching
+    def is_told(self) -> bool:
+        """It was told to stop, and still runs."""
+        return self.state is WorkerState.ENDING
+
+    # Its state
+
+    def _enter(self, event: str) -> None:
+        """Perform the transition of an event, if there is one, and record it."""
+        before, after = self.state, TRANSITIONS.get((self.state, event))
+        if after is not None:
+            self.state = after
+            stopped_at = now() if after.has_ended else None
+            self.agent.note(status=after.status, stopped_at=stopped_at)
+            self.agent.roster.ctx.log.debug(
+                "worker.changed",
+                agent=self.agent.client_id,
+                event_name=event,
+                before=before.value,
+                after=after.value,
+            )
+        self.changed()
+
+    def joined(self) -> None:
+        """Note that a peer of the worker's name is on the bus."""
+        is_connecting = self.state is WorkerState.CONNECTING
+        self._enter("joined")
+        if is_connecting:
+            self.agent.announce("ready")
+
+    def lost(self) -> None:
+        """Note that its process is gone, with the bus that started it."""
+        self._enter("lost")
 
     # Starting
 
@@ -105,11 +109,11 @@ class Worker:
                 refusal = None
             if start.scope.cancelled_caught:
                 refusal = Refuse("the worker was stopped", retry_seconds=1)
-                self.agent.note(status="stopped", stopped_at=now())
         except Refuse as reason:
             refusal = reason
         finally:
             self._start = None
+            self._enter("refused")  # if it never came to be launched
             start.settle(refusal)
             if refusal is not None:
                 self.agent.refuse_waiting(refusal)
@@ -117,16 +121,16 @@ class Worker:
 
     async def _get_ready(self, start: Start) -> None:
         await self.agent.roster.is_settled.wait()  # it may run already: see adopt()
-        if self.is_told:
-            await self._until_gone(self.ended)
+        if self.state.is_expected and await self._comes_back():
+            return
         if self.running is not None:
-            if await self._comes_back():
-                return
-            if not (start.is_wanted or self.agent.waiting):
-                return  # it ended by itself, and nobody misses it
+            await self._until_gone(self.ended)
+        if not (start.is_wanted or self.agent.waiting):
+            return  # it ended by itself, and nobody misses it
         if self.agent.is_present:
             self.agent.hand_over_waiting()  # somebody else with the same name stays
             return
+        self._enter("wanted")
         await self._launch_in_turn()
         if not await self._comes_back():
             reason = f"the worker ended before it connected: {self._ending}"
@@ -153,10 +157,11 @@ class Worker:
         """
         while not self.agent.is_present:
             if self.running is None:
-                if self.agent.session.status == "failed":
+                if self.state is WorkerState.FAILED:
                     raise Refuse(self._ending)
                 return False
-            left = inf if self._is_down else self._deadline - anyio.current_time()
+            is_timed = self.state in (WorkerState.CONNECTING, WorkerState.READY)
+            left = self._deadline - anyio.current_time() if is_timed else inf
             if left <= 0:
                 await self._too_late(self.running)
             with anyio.move_on_after(left if left < inf else None):
@@ -178,11 +183,10 @@ class Worker:
         """Start the process; raises Refuse, and leaves nothing half done."""
         agent, roster = self.agent, self.agent.roster
         self._verdict = self._ending = ""
-        self.is_told = self._is_down = False
         is_new = agent.client_id not in roster.sessions.known
         try:
             roster.check_room()
-            self._is_launching = True
+            self._enter("launch")
             chat = Chat(agent.session.channel, agent.session.chat_id)
             workspace = await anyio.to_thread.run_sync(
                 make_workspace,
@@ -192,7 +196,7 @@ class Worker:
                 agent.session.workspace,
             )
             try:
-                await agent.save(workspace=str(workspace), status="spawning", stopped_at=None)
+                await agent.save(workspace=str(workspace))
             except NoSessions:
                 if is_new:
                     await anyio.to_thread.run_sync(remove_folder, workspace)
@@ -207,30 +211,31 @@ class Worker:
             self._give_up(reason)
             raise Refuse(reason) from None
         finally:
-            self._is_launching = False
-            self.changed()
+            self._enter("refused")  # unless it was spawned, or has failed
 
     async def _spawn(self) -> None:
         agent, roster = self.agent, self.agent.roster
         spawner = await roster.spawners.of(agent.session.channel)
         running = await spawner.start(roster.launch_of(agent))
         agent.note(systemd_unit=running.unit, spawner=spawner.name, log=running.log)
-        self.take_over(running)
-        await roster.flush()  # now: a bus that comes after us finds the worker by its unit
         agent.announce("spawned")
+        self._take_over(running, "spawned")
+        await roster.flush()  # now: a bus that comes after us finds the worker by its unit
 
     def adopt(self, running: Running) -> None:
         """Take over a worker of an earlier bus; it may take a while to find this one."""
-        self.take_over(running)
+        self._take_over(running, "adopted")
         if not self.agent.is_present:
-            self.agent.note(status="spawning")
             self.bring_up(is_wanted=False)
             self._deadline += float(self.agent.roster.settings.agents.adopt_seconds)
 
-    def take_over(self, running: Running) -> None:
-        """Watch a worker that runs."""
+    def _take_over(self, running: Running, event: str) -> None:
+        """Watch a worker that runs; it may have joined the bus before its spawner said so."""
         self.running = running
         self.ended = anyio.Event()
+        self._enter(event)
+        if self.agent.is_present:
+            self.joined()
         self.agent.roster.ctx.tasks.start_soon(self._watch, running)
 
     # Watching
@@ -241,7 +246,6 @@ class Worker:
                 self._take(running, report)
         finally:
             self.running = None
-            self.is_told = False
             self.ended.set()
             self.changed()
         if self.agent.waiting and not self.agent.roster.is_stopping:
@@ -250,16 +254,10 @@ class Worker:
     def _take(self, running: Running, report: Report) -> None:
         agent = self.agent
         if report.kind == "exited":
-            self._is_down = True
-            agent.note(status="spawning")
+            self._enter("exited")
             agent.announce("exited", report.reason, report.last_lines)
         elif report.kind == "restarted":
-            self._is_down = False
-            self._deadline = anyio.current_time() + self._ready_seconds
-            agent.note(systemd_unit=running.unit)
-            agent.announce("restarted", report.reason)
-            if not agent.is_present:
-                self.bring_up(is_wanted=False)
+            self._restarted(running, report)
         elif report.kind == "failed" or self._verdict:
             reason = self._verdict or _with_lines(
                 f"the worker failed: {report.reason}", report.last_lines
@@ -267,13 +265,23 @@ class Worker:
             self._give_up(reason, report.last_lines)
         else:
             self._ending = report.reason
-            agent.note(status="stopped", stopped_at=now())
+            self._enter("stopped")
             agent.announce("stopped", report.reason)
-        self.changed()
+
+    def _restarted(self, running: Running, report: Report) -> None:
+        agent = self.agent
+        self._deadline = anyio.current_time() + self._ready_seconds
+        agent.note(systemd_unit=running.unit)
+        agent.announce("restarted", report.reason)
+        self._enter("restarted")
+        if agent.is_present:
+            self.joined()  # before we heard of it
+        elif self.state.is_expected:
+            self.bring_up(is_wanted=False)
 
     def _give_up(self, reason: str, last_lines: tuple[str, ...] = ()) -> None:
         self._ending = reason
-        self.agent.note(status="failed", stopped_at=now())
+        self._enter("failed")
         self.agent.announce("failed", reason, last_lines)
 
     def changed(self) -> None:
@@ -285,13 +293,13 @@ class Worker:
 
     async def stop(self, say_farewell: Callable[[], Awaitable[None]] | None = None) -> None:
         """End the worker, and come back when it is over."""
-        if self._start is not None and not self.takes_room:
+        if self._start is not None and not self.state.takes_room:
             await self._start.call_off()  # it waits for its turn
-        while self._is_launching:
+        while self.state is WorkerState.LAUNCHING:
             await self._change.wait()
         running, ended = self.running, self.ended  # the next one may run before we look again
         if running is not None:
-            self.is_told = True
+            self._enter("told")
             if say_farewell is not None:
                 await say_farewell()
             await running.stop()
