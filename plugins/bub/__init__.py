@@ -105,8 +105,13 @@ async def spawn(request: SpawnRequest, ctx: Context) -> Ack:
 
 
 @plugin.handles(to="agent:system")
-def configure(wanted: Configure, ctx: Context) -> None:
-    system_agent.configure(_roster(), wanted, ctx)
+async def configure(wanted: Configure, ctx: Context) -> None:
+    await system_agent.configure(_roster(), wanted, ctx)
+
+
+@plugin.handles(to="agent:system")
+async def take_report(event: AgentEvent, ctx: Context) -> None:
+    await system_agent.take_report(_roster(), event, ctx)
 
 
 @plugin.handles(to="system:route")

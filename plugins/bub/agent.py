@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 SYSTEM = "agent:system"
 _RETRY_SECONDS = 1.0
 _FAREWELL_SECONDS = 2.0  # for a worker to tell its users that it is stopped
+_MAX_SETTINGS_BYTES = 64 * 1024  # of one session
 _STOPPED = "the agent was stopped by the operator"
 
 
@@ -154,17 +155,23 @@ class Agent:
         elif self.worker.state.is_expected:
             self.worker.bring_up(is_wanted=False)  # it may come back: somebody has to wait for it
 
-    def configure(self, wanted: Configure) -> None:
-        """Change where the answers go, and named settings; the worker hears of it if it is here."""
+    def configure(self, wanted: Configure, *, has_worker_heard: bool = False) -> None:
+        """Change where the answers go, and named settings; a setting that is null is removed.
+
+        The session's record owns both: a worker gets them at its start and whenever it joins.
+        """
         changes: dict[str, Any] = {}
         if wanted.talkto:
             check_address(wanted.talkto)
             changes["talkto"] = wanted.talkto
         if wanted.settings:
-            changes["settings"] = self.session.settings | wanted.settings
+            merged = self.session.settings | wanted.settings
+            changes["settings"] = {name: it for name, it in merged.items() if it is not None}
+            if len(msgspec.json.encode(changes["settings"])) > _MAX_SETTINGS_BYTES:
+                raise Refuse(f"configure: settings over {_MAX_SETTINGS_BYTES} bytes")
         self.note(**changes)
-        if self.is_present:
-            self.roster.ctx.post(self.client_id, self._configuration(), sender=SYSTEM)
+        if self.is_present and not has_worker_heard:
+            self.roster.ctx.post(self.client_id, wanted, sender=SYSTEM)
 
     def _configuration(self) -> Configure:
         configuration = Configure(talkto=self.session.talkto)
@@ -176,9 +183,8 @@ class Agent:
 
     async def save(self, **changes: Any) -> None:
         """Change the record, written down before it is true; raises NoSessions."""
-        changed = msgspec.structs.replace(self.session, **changes)
-        await self.roster.sessions.save(changed)
-        self.session = changed
+        await self.roster.sessions.save(msgspec.structs.replace(self.session, **changes))
+        self.note(**changes)  # onto what else has changed meanwhile
 
     def note(self, **changes: Any) -> None:
         """Change the record; it is written soon."""
