@@ -33,6 +33,13 @@ if TYPE_CHECKING:
     )
     from busd.plugin.context import Context, Sent
     from busd.plugin.plugin import Plugin
+    from busd.vocabulary.addresses import (
+        EVENTS_PREFIX,
+        channel_of,
+        chat_address,
+        event_address,
+        prefix_of,
+    )
     from busd.vocabulary.bub import (
         AgentEvent,
         Configure,
@@ -58,6 +65,7 @@ _HOME = {
     "Configure": "busd.vocabulary.bub",
     "ConnectionLost": "busd.errors",
     "Context": "busd.plugin.context",
+    "EVENTS_PREFIX": "busd.vocabulary.addresses",
     "GeneralResponse": "busd.vocabulary.bub",
     "Identity": "busd.bus.access",
     "Incoming": "busd.client.incoming",
@@ -75,13 +83,18 @@ _HOME = {
     "Turn": "busd.agent.turn",
     "TurnFailed": "busd.agent.turn",
     "WorkerSettings": "busd.agent.settings",
+    "channel_of": "busd.vocabulary.addresses",
+    "chat_address": "busd.vocabulary.addresses",
+    "event_address": "busd.vocabulary.addresses",
     "message": "busd.vocabulary.payload",
+    "prefix_of": "busd.vocabulary.addresses",
     "read_message": "busd.vocabulary.payload",
     "worker_command": "busd.agent.command",
     "write_message": "busd.vocabulary.payload",
 }
 
 __all__ = [
+    "EVENTS_PREFIX",
     "Ack",
     "Agent",
     "AgentEvent",
@@ -111,7 +124,11 @@ __all__ = [
     "Turn",
     "TurnFailed",
     "WorkerSettings",
+    "channel_of",
+    "chat_address",
+    "event_address",
     "message",
+    "prefix_of",
     "read_message",
     "worker_command",
     "write_message",

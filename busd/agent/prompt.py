@@ -9,9 +9,12 @@ import msgspec
 from msgspec import UNSET
 
 from busd.errors import Refuse
+from busd.vocabulary.options import choose, numbered
 
 if TYPE_CHECKING:
     from busd.agent.turn import Turn
+
+_SHOWN = 40  # characters of an unclear answer that are repeated
 
 
 class TurnPrompt(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -26,22 +29,62 @@ class TurnPrompt(msgspec.Struct, omit_defaults=True, kw_only=True):
     placeholder: str = ""
     timeout_seconds: float | None = None
 
+    def plain_text(self) -> str:
+        """Return the question for peers that know only replies."""
+        hint = f" ({self.placeholder})" if self.placeholder else ""
+        return "\n".join([f"{self.text}{hint}", *numbered(self.options)])
+
 
 class OpenPrompt:
     """A question that waits for its answer."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: Turn, prompt: TurnPrompt) -> None:
         self.turn = turn
-        self.answer = ""
+        self.times = 0  # that it was put to the user
+        self._prompt = prompt
+        self._answer: str | None = None
+        self._unclear = ""  # what was answered instead of an option
         self._answered = anyio.Event()
 
-    def settle(self, answer: str) -> None:
-        self.answer = answer
-        self._answered.set()
+    def next_prompt(self) -> TurnPrompt:
+        """Return the question as it is put this time."""
+        self.times += 1
+        if self.times == 1:
+            return self._prompt
+        again = f"“{self._unclear}” is not one of the options. {self._prompt.text}"
+        return msgspec.structs.replace(self._prompt, text=again)
 
-    async def wait(self) -> str:
+    def settle(self, answer: str) -> bool:
+        """Take an answer; returns False if it is none of the options, and is asked for again."""
+        if self._answer is not None:
+            return True  # the first one counts
+        self._answer = self._meant_by(answer)
+        if self._answer is None:
+            self._unclear = shown(answer)
+        self._answered.set()
+        return self._answer is not None
+
+    def _meant_by(self, answer: str) -> str | None:
+        options = self._prompt.options
+        if not options:
+            return answer
+        if not (self._prompt.required or answer.strip()):
+            return ""
+        number = choose(answer, options)
+        return None if number is None else options[number]
+
+    async def wait(self) -> str | None:
+        """Wait for an answer; returns None if it is not clear."""
         await self._answered.wait()
-        return self.answer
+        if self._answer is None:
+            self._answered = anyio.Event()
+        return self._answer
+
+
+def shown(answer: str) -> str:
+    """Return an answer as one short line."""
+    line = " ".join(answer.split())
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"
 
 
 class Prompts:

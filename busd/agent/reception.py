@@ -15,6 +15,7 @@ from busd.agent.identity import SYSTEM
 from busd.agent.ledger import Asked
 from busd.agent.turn import Turn, TurnFailed
 from busd.errors import Refuse
+from busd.vocabulary.addresses import speaker_of
 from busd.vocabulary.bub import AgentEvent, Configure, GeneralResponse, TgReply
 from busd.vocabulary.payload import author_of, read_message, write_message
 
@@ -35,6 +36,8 @@ class TurnCancel(msgspec.Struct):
 
     turn: str | None = None
     reason: str = ""
+    channel: str | None = None  # with the next one: the chat, if a bridge speaks for it
+    chat_id: str | int | None = None
 
 
 def add_handlers(agent: Agent) -> None:
@@ -62,9 +65,10 @@ class Reception:
         asked = Asked(incoming.message_id, incoming.sender, incoming.raw)
         turn = Turn(agent, asked)
         if prompt := agent.prompts.find(turn):
-            prompt.settle(turn.message.text)
+            is_clear = prompt.settle(turn.message.text)
             agent.ledger.finish([asked.message_id])
-            return self._ok(incoming, "answers a prompt")
+            said = "answers a prompt" if is_clear else "not one of the options; asked again"
+            return self._ok(incoming, said)
         return self._ok(incoming, agent.take(turn, asked))
 
     async def hear(self, incoming: Incoming) -> Raw:
@@ -101,7 +105,7 @@ class Reception:
             wanted = msgspec.json.decode(event.data, type=TurnCancel)
         except (msgspec.MsgspecError, RecursionError):
             raise Refuse("turn.cancel: content.data.turn is the messageId of a turn") from None
-        author = author_of(incoming.sender, incoming.raw)
+        author = speaker_of(incoming.sender, incoming.raw, wanted.channel, wanted.chat_id)
         if wanted.reason and author == SYSTEM:
             return self._ok(incoming, await self._stop_all(wanted.reason))
         for turn in self._named(wanted.turn):

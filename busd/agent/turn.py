@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from busd.agent.ledger import Asked
 from busd.agent.prompt import OpenPrompt, TurnPrompt
 from busd.errors import BusdError
+from busd.vocabulary.addresses import event_address, speaker_of
 from busd.vocabulary.bub import TgMessage, TgReply
-from busd.vocabulary.payload import author_of, decode_payload, read_message
+from busd.vocabulary.payload import decode_payload, read_message
 
 if TYPE_CHECKING:
     from busd.agent.agent import Agent
@@ -45,7 +46,9 @@ class Turn:
         self.message: TgMessage = read_message(asked.payload, TgMessage)
         self.message_id = asked.message_id
         self.message_ids = [asked.message_id]  # more than one if messages were merged
-        self.sender: str = author_of(asked.sender, asked.payload)
+        self.sender = speaker_of(
+            asked.sender, asked.payload, self.message.channel, self.message.chat_id
+        )
         # The id by which whoever wrote it knows the message: the payload's own, if it has one.
         self.reply_to: str = decode_payload(asked.payload).message_id or asked.message_id
         self.is_over = False
@@ -79,7 +82,7 @@ class Turn:
 
     @property
     def talkto(self) -> str:
-        """Where everything goes that this turn has to say."""
+        """Where the replies of this turn go; its events go to `events:` and this address."""
         return self.agent.talkto or self.sender
 
     def is_of_sender(self, sender: str) -> bool:
@@ -129,7 +132,11 @@ class Turn:
         required: bool = True,
         timeout_seconds: float | None = None,
     ) -> str:
-        """Ask the user and give the answer; raises TurnFailed if none comes in time."""
+        """Ask the user and return the answer; raises TurnFailed if none comes in time.
+
+        With options the answer is one of them, exactly as given here: the user may type its text
+        in upper or lower case, its number or how it alone begins. Anything else asks again.
+        """
         self._steps += 1
         kinds = {0: "text", 2: "binary_choice"}
         prompt = TurnPrompt(
@@ -143,26 +150,41 @@ class Turn:
             timeout_seconds=timeout_seconds,
         )
         # Open before it is sent: a quick user answers before the bus says that it has it.
-        self.agent.prompts.open[prompt.id] = opened = OpenPrompt(self)
+        self.agent.prompts.open[prompt.id] = opened = OpenPrompt(self, prompt)
         try:
-            await self._tell("turn.prompt", prompt)
             with anyio.move_on_after(timeout_seconds):
-                return await opened.wait()
+                while True:
+                    await self._put(opened)
+                    if (answer := await opened.wait()) is not None:
+                        return answer
         finally:
             del self.agent.prompts.open[prompt.id]
         raise TurnFailed("nobody answered the question in time", code="prompt_timeout")
 
+    async def _put(self, opened: OpenPrompt) -> None:
+        """Send a question in both ways: as an event, and as a reply that everybody can show."""
+        prompt = opened.next_prompt()
+        await self._tell("turn.prompt", prompt)
+        number = "" if opened.times == 1 else f".{opened.times}"
+        await self._send_reply(prompt.plain_text(), f"{prompt.id}.reply{number}", prompt.id)
+
     async def reply(self, text: str) -> None:
         """Answer; what a handler returns is replied by itself."""
-        if self.is_over:
-            return
         self._replies += 1
         number = "" if self._replies == 1 else f".{self._replies}"
+        await self._send_reply(text, f"{self.message_id}.reply{number}")
+
+    async def _send_reply(
+        self, text: str, message_id: str, prompt_id: str | UnsetType = UNSET
+    ) -> None:
+        if self.is_over:
+            return
         reply = TgReply(text, reply_to_message_id=self.reply_to, chat_id=self._chat_id())
         channel = self.agent.reply_type or self.message.channel
         if channel:
             reply.channel = channel
-        await self.agent.send_reply(self, reply, f"{self.message_id}.reply{number}")
+        reply.prompt_id = prompt_id
+        await self.agent.send_reply(self, reply, message_id)
 
     def _chat_id(self) -> str:
         """Give the chat that the reply is for: the one it came from, else that of `talkto`."""
@@ -180,7 +202,7 @@ class Turn:
     async def _tell(self, event: str, data: Any) -> None:
         # Nothing of a turn that was cancelled leaves any more, whoever still runs for it.
         if not self.is_over:
-            await self.agent.tell(self.talkto, event, Raw(_encode(data)))
+            await self.agent.tell(event_address(self.talkto), event, Raw(_encode(data)))
 
     # What the agent does with it
 

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import anyio
 import click
 
-from busd.errors import BusdError, ConnectionLost, NoAnswer
+from busd.errors import BusdError, CallRefused, ConnectionLost, NoAnswer
 from busd.ops.chat_hearing import Hearing
 from busd.ops.chat_input import ChatInput
 from busd.ops.chat_saying import Saying
 from busd.ops.chat_screen import Screen
 from busd.ops.chat_turn import Turn
 from busd.ops.chat_turns import Turns
+from busd.vocabulary.addresses import event_address
 
 if TYPE_CHECKING:
     from busd.client.client import Client
@@ -40,6 +41,7 @@ class Chat:
         self.turns = Turns(on_idle=lambda: self._reading.cancel())
         self.hearing = Hearing(self)
         self.saying = Saying(self, to)
+        self.hears_events = False
         self._answer_seconds = answer_seconds
         self._problem: Exception | None = None
 
@@ -47,6 +49,7 @@ class Chat:
         """Talk until standard input ends or somebody leaves; raises what ended it early."""
         # A lost line is told in our own words; the client's log would stand between the answers.
         logging.getLogger("busd.client").setLevel(logging.ERROR)
+        await self._subscribe()
         with self.typed.open():
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
@@ -58,6 +61,14 @@ class Chat:
             self.screen.end_line()
         if self._problem is not None:
             raise self._problem
+
+    async def _subscribe(self) -> None:
+        """Subscribe to what agents tell while they work; a chat goes on without, if it must."""
+        try:
+            await self.bus.subscribe(event_address(self.bus.client_id))
+            self.hears_events = True
+        except CallRefused as refusal:
+            self.screen.note(f"what the agent does meanwhile is not shown: {refusal}")
 
     def start_soon(self, work: Work) -> None:
         self._tasks.start_soon(self._guarded, work)

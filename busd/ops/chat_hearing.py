@@ -72,6 +72,9 @@ class Hearing:
                 pass  # acknowledgements, and what is for other programs
 
     def _take_reply(self, reply: TgReply) -> None:
+        if reply.prompt_id:
+            self._take_question(reply, reply.prompt_id)
+            return
         reply_to = str(reply.reply_to_message_id or "")
         if self._turns.has_ended(reply_to):
             return
@@ -84,6 +87,14 @@ class Hearing:
             if reply_to:
                 self._screen.note("this answers something said before:")
             self._screen.show(reply.text)
+
+    def _take_question(self, reply: TgReply, prompt_id: str) -> None:
+        """Show the plain text of a question, unless its `turn.prompt` has been shown already."""
+        if self._chat.hears_events:
+            return
+        if not self._chat.is_json:
+            self._screen.show(reply.text)
+        self._turns.ask(Prompt(prompt_id))
 
     def _take_event(self, event: AgentEvent) -> None:
         about = read_event(event, Words)

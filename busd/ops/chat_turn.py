@@ -9,6 +9,7 @@ from msgspec import Raw
 
 from busd.errors import Refuse
 from busd.vocabulary.bub import AgentEvent
+from busd.vocabulary.options import choose, numbered
 from busd.vocabulary.payload import write_message
 
 T = TypeVar("T")
@@ -86,15 +87,14 @@ class Prompt(msgspec.Struct):
     def question(self) -> str:
         """Give the question with its numbered answers."""
         hint = f" ({self.placeholder})" if self.placeholder else ""
-        answers = [f"  {n}. {label}" for n, (label, _) in enumerate(self._answers(), 1)]
-        return "\n".join([f"? {self.text}{hint}", *answers])
+        labels = [label for label, _ in self._answers()]
+        return "\n".join([f"? {self.text}{hint}", *numbered(labels)])
 
     def chosen(self, typed: str) -> str:
-        """Give the answer that was typed, or whose number was."""
+        """Return the value of the option that was typed; what is none is left to the agent."""
         answers = self._answers()
-        if typed.isdecimal() and len(typed) <= 2 and 1 <= int(typed) <= len(answers):
-            return answers[int(typed) - 1][1]
-        return next((value for label, value in answers if label == typed), typed)
+        number = choose(typed, [label for label, _ in answers])
+        return typed if number is None else answers[number][1]
 
     def _answers(self) -> list[tuple[str, str]]:
         """Give label and value of each option."""

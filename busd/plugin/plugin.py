@@ -33,6 +33,7 @@ class Handler(msgspec.Struct, frozen=True):
     function: Callable[..., Any]
     patterns: tuple[str, ...]
     kind: type  # of its first parameter: a struct that has a type, or Raw
+    wants_refusals: bool  # gets the Refuse itself if the payload does not fit `kind`
     wants_context: bool
     subscribes: bool
 
@@ -46,7 +47,14 @@ class Handler(msgspec.Struct, frozen=True):
 
     def call(self, ctx: Context) -> Any:
         """Give what the function returns; raises Refuse if the payload is not what it takes."""
-        value = ctx.payload if self.kind is Raw else read_message(ctx.payload, self.kind)
+        value: object = ctx.payload
+        if self.kind is not Raw:
+            try:
+                value = read_message(ctx.payload, self.kind)
+            except Refuse as refusal:
+                if not self.wants_refusals:
+                    raise
+                value = refusal
         return self.function(value, ctx) if self.wants_context else self.function(value)
 
 
@@ -82,19 +90,22 @@ class Plugin:
         """Have a function answer the messages to an address or pattern.
 
         Its first parameter's annotation says which: a struct with `@message`, or `Raw` for every
-        type that no other handler takes. With `subscribe=False` it answers only what comes by
-        subscriptions that `ctx.subscribe` adds later.
+        type that no other handler takes. With `Struct | Refuse` the function also gets payloads
+        of that type that do not fit the struct, as the Refuse that says why. With
+        `subscribe=False` it answers only what comes by subscriptions that `ctx.subscribe` adds
+        later.
         """
         patterns = (to,) if isinstance(to, str) else tuple(to)
         for pattern in patterns:
             _check(pattern)
 
         def registered(function: F) -> F:
-            kind, wants_context = _first_parameter(function)
+            annotation, wants_context = _first_parameter(function)
+            kind, wants_refusals = _without_refuse(annotation)
             is_struct = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
             if kind is not Raw and not (is_struct and type_name_of(kind)):
                 raise TypeError(f"{_said(function)} must take a struct with @message, or Raw")
-            handler = Handler(function, patterns, kind, wants_context, subscribe)
+            handler = Handler(function, patterns, kind, wants_refusals, wants_context, subscribe)
             self._check_free(handler)
             self.handlers.append(handler)
             return function
@@ -222,6 +233,15 @@ def _first_parameter(function: Callable[..., Any]) -> tuple[Any, bool]:
         raise TypeError(f"{_said(function)} must take one value and, if it wants, the context")
     first = parameters[0]
     return _annotation(function, first.name, first.annotation), len(parameters) == 2
+
+
+def _without_refuse(annotation: Any) -> tuple[Any, bool]:
+    """Return the struct of `Struct | Refuse` and True; any other annotation as it is and False."""
+    kinds = list(typing.get_args(annotation))
+    if len(kinds) != 2 or Refuse not in kinds:
+        return annotation, False
+    kinds.remove(Refuse)
+    return kinds[0], True
 
 
 def _annotation(function: Callable[..., Any], name: str, said: Any) -> Any:

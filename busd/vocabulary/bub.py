@@ -18,11 +18,14 @@ TURN_EVENTS = ("turn.delta", "turn.step", "turn.prompt", "turn.error", "turn.can
 
 @message("spawn_request")
 class SpawnRequest(msgspec.Struct):
-    """Start (or find) the agent of a chat."""
+    """Start (or find) the agent of a chat; `channel_type` defaults to `channel`."""
 
     chat_id: str
     channel: str
-    channel_type: str
+    channel_type: str = ""
+
+    def __post_init__(self) -> None:
+        self.channel_type = self.channel_type or self.channel
 
 
 @message("spawn_result")
@@ -57,12 +60,13 @@ class TgMessage(msgspec.Struct):
 
 @message("tg_reply", beside=("reply_to_message_id", "chat_id"))
 class TgReply(msgspec.Struct):
-    """The agent's final words."""
+    """The agent's final words, or a question of its own in the middle of a turn."""
 
     text: str
     channel: str | UnsetType = UNSET
     reply_to_message_id: str | UnsetType = UNSET
     chat_id: str | UnsetType = UNSET
+    prompt_id: str | UnsetType = UNSET  # ours: the plain text of this `turn.prompt`
 
 
 @message("general_response")

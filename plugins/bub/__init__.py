@@ -100,7 +100,7 @@ def check_name(name: str, identity: Identity) -> str | None:
 
 
 @plugin.handles(to=("system:spawn", "agent:system"))
-async def spawn(request: SpawnRequest, ctx: Context) -> Ack:
+async def spawn(request: SpawnRequest | Refuse, ctx: Context) -> Ack:
     return await system_agent.spawn(_roster(), request, ctx)
 
 
@@ -112,6 +112,11 @@ async def configure(wanted: Configure, ctx: Context) -> None:
 @plugin.handles(to="agent:system")
 async def take_report(event: AgentEvent, ctx: Context) -> None:
     await system_agent.take_report(_roster(), event, ctx)
+
+
+@plugin.handles(to="agent:system")
+def ignore_response(response: GeneralResponse) -> None:
+    """Ack an acknowledgement: there is nothing to do."""
 
 
 @plugin.handles(to="system:route")

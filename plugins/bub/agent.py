@@ -14,7 +14,7 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from busd import Ack, AgentEvent, Configure, Refuse, RouteAssigned
+from busd import Ack, AgentEvent, Configure, Refuse, RouteAssigned, event_address
 from busd_plugins.bub.chats import check_address
 from busd_plugins.bub.errand import Errand
 from busd_plugins.bub.sessions import Session, now
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from busd_plugins.bub.roster import Roster
 
 SYSTEM = "agent:system"
+EVENTS = "system:events"
 _RETRY_SECONDS = 1.0
 _FAREWELL_SECONDS = 2.0  # for a worker to tell its users that it is stopped
 _MAX_SETTINGS_BYTES = 64 * 1024  # of one session
@@ -141,7 +142,8 @@ class Agent:
         self.note_activity()
         self.worker.joined()
         assigned = RouteAssigned(chat_id=self.session.chat_id, agent_id=self.client_id)
-        ctx.post(self.session.talkto, assigned, sender=SYSTEM)
+        for address in (event_address(self.session.talkto), EVENTS):
+            ctx.post(address, assigned, sender=SYSTEM)
 
     def left(self) -> None:
         """Stand in for the worker from this very moment on."""

@@ -11,13 +11,20 @@ from hashlib import sha256
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from busd import Refuse, SpawnRequest, TgMessage
+from busd import (
+    EVENTS_PREFIX,
+    Refuse,
+    SpawnRequest,
+    TgMessage,
+    channel_of,
+    chat_address,
+    prefix_of,
+)
 
-_PREFIXES = {"telegram": "tg"}  # a channel whose addresses do not begin with its own name
-_CHANNELS = {prefix: channel for channel, prefix in _PREFIXES.items()}
-_NO_CHANNELS = ("agent", "system", "plugin")  # prefixes of addresses that are no chats
+_NO_CHANNELS = ("agent", "system", "plugin", "events")  # prefixes of addresses that are no chats
 _CHANNEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
 _MAX_ADDRESS = 255
+_MAX_CHAT_ADDRESS = _MAX_ADDRESS - len(EVENTS_PREFIX)  # its events need an address, too
 _SHOWN = 40  # characters of a bad name that an answer repeats
 
 
@@ -36,7 +43,7 @@ class Chat(msgspec.Struct, frozen=True):
     @property
     def address(self) -> str:
         """Where the answers go, if nobody says otherwise."""
-        return f"{prefix_of(self.channel)}:{self.chat_id}"
+        return chat_address(self.channel, self.chat_id)
 
 
 class TurnCancel(msgspec.Struct):
@@ -54,21 +61,12 @@ class Placed(msgspec.Struct, frozen=True):
     talkto: str
 
 
-def prefix_of(channel: str) -> str:
-    """Give what the addresses of a channel begin with."""
-    return _PREFIXES.get(channel, channel)
-
-
-def channel_of(prefix: str) -> str:
-    """Give the channel whose addresses begin so."""
-    return _CHANNELS.get(prefix, prefix)
-
-
 def requested_chat(request: SpawnRequest, channel_types: list[str]) -> Placed:
     """Give the chat that a `spawn_request` is for; raises Refuse saying what is wrong with it."""
     chat = checked_chat(request.channel, request.chat_id)
-    check_channel_type(request.channel_type, channel_types)
-    return Placed(chat, request.channel_type, chat.address)
+    channel_type = channel_of(request.channel_type)
+    check_channel_type(channel_type, channel_types)
+    return Placed(chat, channel_type, chat.address)
 
 
 def chat_of_message(
@@ -113,7 +111,7 @@ def checked_chat(channel: str, chat_id: str) -> Chat:
         )
     if channel in _NO_CHANNELS:
         raise Refuse(f"channel {channel} cannot be: {channel}: is no address of a chat")
-    if problem := _problem_of(chat_id, _MAX_ADDRESS - len(prefix_of(channel)) - 1):
+    if problem := _problem_of(chat_id, _MAX_CHAT_ADDRESS - len(prefix_of(channel)) - 1):
         raise Refuse(f"chat_id {_shown(chat_id)} cannot be: {problem}")
     return Chat(channel, chat_id)
 

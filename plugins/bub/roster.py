@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw
 
 from busd import AgentEvent, Refuse, WorkerSettings
-from busd_plugins.bub.agent import SYSTEM, Agent
+from busd_plugins.bub.agent import EVENTS, SYSTEM, Agent
 from busd_plugins.bub.chats import Placed
 from busd_plugins.bub.journal import Journal
 from busd_plugins.bub.launching import launch_of
@@ -22,7 +22,6 @@ from busd_plugins.bub.waiting import HeldBytes
 if TYPE_CHECKING:
     from busd import Context, Identity
 
-EVENTS = "system:events"
 _MAX_KNOWN = 50_000  # agents, running or not
 _MAX_STRANGERS = 5  # remembered
 _ADOPTED_AT_ONCE = 20

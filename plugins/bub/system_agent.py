@@ -33,12 +33,20 @@ if TYPE_CHECKING:
     from busd_plugins.bub.roster import Roster
 
 
-async def spawn(roster: Roster, request: SpawnRequest, ctx: Context) -> Ack:
-    """Start or find the agent of a chat; the answer is the ack, and a message of its own."""
-    result = await _try_to_spawn(roster, request)
-    result.chat_id = request.chat_id
+async def spawn(roster: Roster, request: SpawnRequest | Refuse, ctx: Context) -> Ack:
+    """Start or find the agent of a chat; the answer is the ack, and a message of its own.
+
+    A request that does not fit gets the message, too: existing bridges ignore acks. It goes to
+    the author. So a sender with a prefix (`tg:1`) can only have it sent to itself; only a bridge,
+    which speaks for others anyway, names another address.
+    """
+    if isinstance(request, Refuse):
+        result = SpawnResult(success=False, error=request.reason)
+    else:
+        result = await _try_to_spawn(roster, request)
+        result.chat_id = request.chat_id
     result.request_id = ctx.message_id
-    ctx.post(ctx.said_by, result, sender=SYSTEM)
+    ctx.post(ctx.author, result, sender=SYSTEM)
     payload = write_message(result, sender=SYSTEM)
     return Ack(result.success, result.error or "", payload=payload)
 

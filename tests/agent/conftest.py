@@ -72,6 +72,7 @@ class User:
 
     async def __aenter__(self) -> User:
         await self.bus.__aenter__()
+        await self.bus.subscribe(f"events:{self.name}")
         self._messages = self.bus.messages()
         return self
 
@@ -105,7 +106,7 @@ class User:
     async def reply(self) -> Any:
         """Give the next message, which is a reply."""
         message = await self.next()
-        assert message.type == "tg_reply", message.payload
+        assert (message.type, message.to) == ("tg_reply", self.name), message.payload
         return message.payload
 
     async def text(self) -> str:
@@ -117,10 +118,18 @@ class User:
     async def event(self, name: str) -> Any:
         """Give the data of the next message, which is this event."""
         message = await self.next()
-        assert message.type == "agent_event", message.payload
+        assert (message.type, message.to) == ("agent_event", f"events:{self.name}"), message.payload
         content = message.payload["content"]
         assert content["event"] == name, content
         return content["data"]
+
+    async def prompt(self) -> Any:
+        """Give the data of the next message, which is a question; it is also asked in a reply."""
+        data = await self.event("turn.prompt")
+        plain = (await self.reply())["content"]
+        assert plain["prompt_id"] == data["id"]
+        assert plain["text"].startswith(data["text"])
+        return data
 
 
 @asynccontextmanager

@@ -8,11 +8,12 @@ from typing import Any
 import anyio
 import pytest
 
-from busd import BusUnreachable
+from busd import BusUnreachable, Client
 from busd.agent.agent import Agent
 from busd.agent.turn import Turn, TurnFailed
 from busd.vocabulary.bub import TgReply
 from tests.agent.conftest import MakeAgent, User, serving
+from tests.daemons import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -76,6 +77,43 @@ async def test_a_bridge_speaks_for_the_chat_that_its_payload_names(
         assert await user.text() == "you said hi"
 
 
+async def test_a_bridge_speaks_for_the_chat_that_its_content_names(
+    user: User, make_agent: MakeAgent, address: str, suffix: str
+) -> None:
+    bridge = User(f"bridge{suffix}", user.agent, address)
+    chat: dict[str, Any] = {"chat_id": user.name.partition(":")[2], "channel": "telegram"}
+    cancelled = anyio.Event()
+
+    async def wait_or_echo(turn: Turn) -> str:
+        if turn.text == "wait":
+            with anyio.CancelScope() as scope:
+                await turn.delta(turn.sender)
+                try:
+                    await anyio.sleep_forever()
+                finally:
+                    cancelled.set()
+            assert not scope.cancelled_caught
+        return f"you said {turn.text}"
+
+    async with user, bridge, serving(make_agent(wait_or_echo)):
+        await bridge.send({"type": "tg_message", "content": {"text": "hi", **chat}})
+        reply = await user.reply()
+        assert (reply["content"]["text"], reply["chat_id"]) == ("you said hi", chat["chat_id"])
+        await bridge.send({"type": "tg_message", "content": {"text": "wait", **chat}}, "m")
+        assert await user.event("turn.delta") == {"turn": "m", "text": user.name}
+        ack = await bridge.tell("turn.cancel", {"turn": "m", **chat})
+        assert ack["content"]["message"] == "cancelled"
+        await cancelled.wait()
+
+
+async def test_only_a_bridge_speaks_for_a_chat_that_its_content_names(
+    user: User, stranger: User, make_agent: MakeAgent
+) -> None:
+    async with user, stranger, serving(make_agent(echo)):
+        await stranger.write("hi", chat_id=user.name.partition(":")[2])
+        assert await user.text() == f"you said [from:{stranger.name}] hi"
+
+
 async def test_another_chat_cannot_pass_for_talkto(
     user: User, stranger: User, make_agent: MakeAgent
 ) -> None:
@@ -131,6 +169,35 @@ async def test_what_happens_during_a_turn_is_told(user: User, make_agent: MakeAg
         assert await user.event("turn.step") == look | {"status": "failed"}
         assert await user.event("turn.step") == search | done | {"status": "complete"}
         assert [await user.text(), await user.text()] == ["first", "second"]
+
+
+async def test_a_chats_own_address_gets_nothing_but_replies_and_they_say_all(
+    make_agent: MakeAgent, address: str, user: User
+) -> None:
+    """A bridge that knows only replies shows questions and failures, too."""
+    answers: list[str] = []
+
+    async def lively(turn: Turn) -> str:
+        await turn.delta("thinking… ")
+        async with turn.step("look"):
+            answers.append(await turn.ask("Really?", options=["yes", "no"]))
+        raise TurnFailed("out of ink")
+
+    async with Client(user.name, address=address) as chat, serving(make_agent(lively)):
+        messages = chat.messages()
+
+        async def text() -> str:
+            with anyio.fail_after(PATIENCE_SECONDS):
+                message = await anext(messages)
+            await message.reply()
+            assert (message.type, message.to) == ("tg_reply", user.name)
+            return str(message.payload["content"]["text"])
+
+        await chat.send(user.agent, {"type": "tg_message", "content": {"text": "hi"}})
+        assert await text() == "Really?\n  1. yes\n  2. no"
+        await chat.send(user.agent, {"type": "tg_message", "content": {"text": "2"}})
+        assert await text() == "Sorry, that failed: out of ink"
+    assert answers == ["no"]
 
 
 async def test_a_plain_function_may_answer_too(user: User, make_agent: MakeAgent) -> None:

@@ -204,7 +204,7 @@ async def ask(turn: Turn) -> str:
 async def test_a_prompt_is_answered_by_its_id(user: User, make_agent: MakeAgent) -> None:
     async with user, serving(make_agent(ask)):
         await user.write("hi", "m")
-        prompt = await user.event("turn.prompt")
+        prompt = await user.prompt()
         assert prompt == {
             "turn": "m",
             "id": "m.prompt.1",
@@ -221,18 +221,46 @@ async def test_a_prompt_is_answered_by_its_id(user: User, make_agent: MakeAgent)
         assert late == "that prompt is not open: it was answered, cancelled, or its time is over"
 
 
+async def test_an_answer_that_is_no_option_asks_again(user: User, make_agent: MakeAgent) -> None:
+    async with user, serving(make_agent(ask)):
+        await user.write("hi")
+        first = await user.prompt()
+        for typo in ("yno", "delete everything, and be quick about it, will you"):
+            ack = await user.write(typo)
+            assert ack["content"]["message"] == "not one of the options; asked again"
+            again = await user.prompt()
+            assert (again["id"], again["options"]) == (first["id"], ["yes", "no"])
+            assert again["text"].endswith("” is not one of the options. Really?")
+            assert len(again["text"]) < 100
+        await user.write("N", prompt_id=first["id"])
+        assert await user.text() == "so no"
+
+
+async def test_a_question_that_may_be_skipped_takes_an_empty_answer(
+    user: User, make_agent: MakeAgent
+) -> None:
+    async def ask_softly(turn: Turn) -> str:
+        return repr(await turn.ask("Colour?", options=["red", "blue"], required=False))
+
+    async with user, serving(make_agent(ask_softly)):
+        await user.write("hi")
+        await user.prompt()
+        await user.write(" ")
+        assert await user.text() == "''"
+
+
 async def test_the_only_prompt_is_answered_by_the_next_words_of_its_user(
     user: User, stranger: User, make_agent: MakeAgent
 ) -> None:
     async with user, stranger, serving(make_agent(ask)):
         await user.write("hi")
-        prompt = await user.event("turn.prompt")
+        prompt = await user.prompt()
         assert (await stranger.write("no"))["content"]["message"] == "queued"
         said = await stranger.write("no", prompt_id=prompt["id"])
         assert said == "that prompt was put to somebody else"
         assert (await user.write("yes"))["content"]["message"] == "answers a prompt"
         assert await user.text() == "so yes"
-        await user.event("turn.prompt")  # of the stranger's words
+        await user.prompt()  # of the stranger's words
 
 
 async def test_of_two_prompts_each_gets_its_own_answer(user: User, make_agent: MakeAgent) -> None:
@@ -249,7 +277,9 @@ async def test_of_two_prompts_each_gets_its_own_answer(user: User, make_agent: M
 
     async with user, serving(make_agent(ask_both)):
         await user.write("hi")
-        prompts = [await user.event("turn.prompt") for _ in range(2)]
+        came = [(await user.next()).payload["content"] for _ in range(4)]
+        prompts = [each["data"] for each in came if each.get("event") == "turn.prompt"]
+        assert {each.get("prompt_id") for each in came} == {None, *(p["id"] for p in prompts)}
         assert {each["input_type"] for each in prompts} == {"text"}
         assert (await user.write("?"))["content"]["message"] == "queued"
         for each in prompts:
@@ -263,7 +293,7 @@ async def test_a_prompt_that_nobody_answers_runs_out(user: User, make_agent: Mak
 
     async with user, serving(make_agent(ask_in_vain)):
         await user.write("hi")
-        assert (await user.event("turn.prompt"))["input_type"] == "radio"
+        assert (await user.prompt())["input_type"] == "radio"
         assert (await user.event("turn.error"))["code"] == "prompt_timeout"
         assert "nobody answered" in await user.text()
 

@@ -32,6 +32,7 @@ def test_the_example_answers_asks_and_ends(
         for _ in range(3):
             chat.next()
         assert chat.next()["content"]["data"]["options"] == ["yes", "no"]
+        assert chat.text() == "That is long. Go on?\n  1. yes\n  2. no"
         chat.write("no")
         assert chat.text() == "As you like."
         assert end(running) == (0, "")

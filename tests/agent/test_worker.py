@@ -29,6 +29,7 @@ def terminal(tmp_path: Path, address: str) -> Terminal:
 def chat(address: str, suffix: str) -> Iterator[Chat]:
     name = f"tg:7{suffix}"
     with SyncClient(name, address=address, timeout_seconds=PATIENCE_SECONDS) as bus:
+        bus.subscribe(f"events:{name}")
         yield Chat(bus, f"agent:p{suffix}")
 
 

@@ -91,7 +91,7 @@ class Bridge:
         return [
             payload["content"]["data"]
             for address, payload in self.heard
-            if address == "system:events" and payload["content"]["event"] == name
+            if address == "system:events" and payload["content"].get("event") == name
         ]
 
     async def call(self, method: str, **params: object) -> Any:
@@ -107,7 +107,8 @@ class Bridge:
 async def open_bridge(daemon: Daemon) -> AsyncIterator[Bridge]:
     async with Client("telegram-bridge", address=f"unix:{daemon.path}") as client:
         bridge = Bridge(client)
-        await client.subscribe("tg:*")
+        for pattern in ("tg:*", "events:tg:*"):
+            await client.subscribe(pattern)
         await client.subscribe("system:events")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(bridge.listen)

@@ -38,13 +38,48 @@ async def test_a_spawn_request_is_answered_by_ack_and_message(loop: Loop, addres
             assert (content["status"], content["chat_id"]) == ("running", "1")
             result = await bridge.wait_for(lambda to, said: said["type"] == "spawn_result")
             assert (result["from"], result["content"]) == ("agent:system", content)
-            assigned = await bridge.wait_for(lambda to, said: said["type"] == "route_assigned")
-            assert assigned["content"] == {"chat_id": "1", "agent_id": WORKER}
+            await bridge.wait_for(lambda *_: len(assigned(bridge)) == 2)
+            content = {"chat_id": "1", "agent_id": WORKER}
+            assert assigned(bridge) == {"events:tg:1": content, "system:events": content}
             for event in ("spawned", "ready"):
                 data = await bridge.event(event)
                 assert data == {"agent_id": WORKER, "chat_id": "1", "channel": "telegram"}
             assert (await bridge.say(WORKER, "1", "hello")).success
             assert await bridge.reply("1") == f"{WORKER}: hello"
+
+
+def assigned(bridge: Bridge) -> dict[str, Any]:
+    """Give where `route_assigned` was sent, and what it said."""
+    return {to: said["content"] for to, said in bridge.heard if said["type"] == "route_assigned"}
+
+
+async def test_a_chats_own_address_gets_nothing_but_results_and_replies(loop: Loop) -> None:
+    """Existing bridges post whatever comes there, and fail on anything else."""
+    command = ["sh", "-c", "read line; echo $line; test $line != fail"]
+    workers = {"workers.default.command": command, "workers.default.stream": True}
+    with open_daemon(loop, {**workers, "workers.default.spawner": "subprocess"}) as daemon:
+        async with open_bridge(daemon) as bridge:
+            await bridge.route("1", "hello")
+            assert await bridge.reply("1") == "hello"
+            await bridge.route("1", "fail")
+            assert (await bridge.reply("1", 2)).startswith("Sorry, that failed: ")
+            at_chat = [said["type"] for to, said in bridge.heard if to == "tg:1"]
+            events = [said["type"] for to, said in bridge.heard if to == "events:tg:1"]
+            assert at_chat == ["tg_reply", "tg_reply"]
+            assert {"route_assigned", "agent_event"} == set(events)
+
+
+@pytest.mark.parametrize("named", [{}, {"from": "telegram-bridge"}], ids=["nobody", "bridge"])
+async def test_words_of_a_chat_that_a_bridge_names_in_the_content_are_the_chats_own(
+    loop: Loop, named: dict[str, str]
+) -> None:
+    workers = {"workers.default.command": ["cat"], "workers.default.spawner": "subprocess"}
+    with open_daemon(loop, workers) as daemon:
+        async with open_bridge(daemon) as bridge:
+            content = {"text": "hello", "chat_id": "9", "channel": "telegram"}
+            payload = {"type": "tg_message", **named, "content": content}
+            assert (await bridge.client.send("system:route", payload)).acks[0].success
+            assert await bridge.reply("9") == "hello"
 
 
 async def test_the_result_goes_to_the_sender_if_the_payload_names_nobody(loop: Loop) -> None:

@@ -44,7 +44,7 @@ async def refusal(bridge: Bridge, chat: str, **content: str) -> str:
         (
             "x" * 10_000,
             {},
-            f"chat_id '{'x' * 40}…' cannot be: it has 10000 characters, and 252 are the most",
+            f"chat_id '{'x' * 40}…' cannot be: it has 10000 characters, and 245 are the most",
         ),
         (
             "1",

@@ -30,7 +30,7 @@ def errors(bridge: Bridge, chat: str) -> list[Any]:
     return [
         payload["content"]["data"]
         for address, payload in bridge.heard
-        if address == f"tg:{chat}" and payload["content"].get("event") == "turn.error"
+        if address == f"events:tg:{chat}" and payload["content"].get("event") == "turn.error"
     ]
 
 

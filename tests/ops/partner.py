@@ -29,7 +29,7 @@ class Partner:
     def tell(self, message: SyncIncoming, event: str, /, **data: Any) -> None:
         """Send an event of the turn that `message` began."""
         self.send(
-            message.sender,
+            f"events:{message.sender}",
             "agent_event",
             {"event": event, "data": {"turn": message.message_id, **data}},
         )

@@ -147,6 +147,11 @@ async def rest(payload: Raw, ctx: Context) -> dict:
     return {"type": ctx.type, "said_by": ctx.said_by, "sender": ctx.sender, "to": ctx.to}
 
 
+@plugin.handles(to="good:any")
+def take_any(ask: Ask | Refuse) -> Tell:
+    return Tell(-1) if isinstance(ask, Refuse) else Tell(ask.number)
+
+
 @plugin.handles(to="good:none")
 def none(payload: Raw) -> None:
     pass

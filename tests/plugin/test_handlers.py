@@ -72,6 +72,12 @@ def test_the_handler_is_chosen_by_address_and_type_and_raw_takes_the_rest(
     assert ask("good:two:x", {"type": "other"})["message"] == "good:two:x takes ask; this is other"
 
 
+def test_a_handler_of_a_struct_or_a_refusal_gets_what_does_not_fit_as_well(ask: Ask) -> None:
+    for number, answer in ((4, 4), ("four", -1)):
+        ack = ask("good:any", {"type": "ask", "content": {"number": number}})
+        assert (ack["success"], ack["payload"]["content"]) == (True, {"number": answer})
+
+
 def test_none_is_an_empty_payload_and_an_ack_goes_as_it_is(ask: Ask) -> None:
     assert ask("good:none", {})["payload"] == {}
     ack = ask("good:ack", {})

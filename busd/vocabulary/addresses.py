@@ -1,0 +1,46 @@
+"""Addresses that have a meaning in the Bub protocol: those of chats, and of what happens in them.
+
+A chat's own address gets only what every peer understands: `tg_reply` and `spawn_result`. Events
+of its turns go to `events:` and that address, for bridges that subscribe to it.
+"""
+
+from __future__ import annotations
+
+from msgspec import Raw
+
+from busd.vocabulary.payload import author_of
+
+EVENTS_PREFIX = "events:"
+_PREFIXES = {"telegram": "tg"}  # a channel whose addresses do not begin with its own name
+_CHANNELS = {prefix: channel for channel, prefix in _PREFIXES.items()}
+
+
+def event_address(address: str) -> str:
+    """Return where the events of a chat go, or of any other address that an agent talks to."""
+    return f"{EVENTS_PREFIX}{address}"
+
+
+def prefix_of(channel: str) -> str:
+    """Return the prefix of a channel's addresses."""
+    return _PREFIXES.get(channel, channel)
+
+
+def channel_of(prefix: str) -> str:
+    """Return the channel whose addresses have this prefix."""
+    return _CHANNELS.get(prefix, prefix)
+
+
+def chat_address(channel: str, chat_id: str) -> str:
+    """Return the address of a chat; `tg` is another name of the channel `telegram`."""
+    return f"{prefix_of(channel)}:{chat_id}"
+
+
+def speaker_of(sender: str, raw: Raw, channel: object, chat_id: object) -> str:
+    """Return whose words a message has: its author's, or those of the chat that a bridge names.
+
+    `channel` and `chat_id` are what its content says. Only a bridge, whose address has no prefix,
+    can name a chat by them.
+    """
+    if ":" not in sender and channel and chat_id:
+        return chat_address(str(channel), str(chat_id))
+    return author_of(sender, raw)

@@ -1,0 +1,33 @@
+"""Which option of a question an answer means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_MAX_DIGITS = 4
+
+
+def choose(answer: str, options: Sequence[str]) -> int | None:
+    """Return the index of the option that an answer means; None if that is not clear.
+
+    The option's text counts first, in upper or lower case. Otherwise the answer is the number of
+    an option, from 1, or the beginning of exactly one: never both of two different ones.
+    """
+    wanted = answer.strip()
+    if not wanted:
+        return None
+    folded = wanted.casefold()
+    texts = [option.strip().casefold() for option in options]
+    exact = [n for n, option in enumerate(options) if option.strip() == wanted]
+    same = exact or [n for n, text in enumerate(texts) if text == folded]
+    if same:
+        return same[0] if len(same) == 1 else None
+    meant = {n for n, text in enumerate(texts) if text.startswith(folded)}
+    if wanted.isdecimal() and len(wanted) <= _MAX_DIGITS and 1 <= int(wanted) <= len(options):
+        meant.add(int(wanted) - 1)
+    return meant.pop() if len(meant) == 1 else None
+
+
+def numbered(labels: Sequence[str]) -> list[str]:
+    """Return a line for each option, with the number that chooses it."""
+    return [f"  {number}. {label}" for number, label in enumerate(labels, 1)]
