@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from busd.agent.command import worker_command
     from busd.agent.settings import AgentsSettings, WorkerSettings
     from busd.agent.turn import Turn, TurnFailed
+    from busd.agent.unfinished import UnfinishedTurn, finish_turns, unfinished_turns
     from busd.bus.access import Identity
     from busd.bus.message import Ack, Receipt
     from busd.client.client import Client
@@ -82,13 +83,16 @@ _HOME = {
     "TgReply": "busd.vocabulary.bub",
     "Turn": "busd.agent.turn",
     "TurnFailed": "busd.agent.turn",
+    "UnfinishedTurn": "busd.agent.unfinished",
     "WorkerSettings": "busd.agent.settings",
     "channel_of": "busd.vocabulary.addresses",
     "chat_address": "busd.vocabulary.addresses",
     "event_address": "busd.vocabulary.addresses",
+    "finish_turns": "busd.agent.unfinished",
     "message": "busd.vocabulary.payload",
     "prefix_of": "busd.vocabulary.addresses",
     "read_message": "busd.vocabulary.payload",
+    "unfinished_turns": "busd.agent.unfinished",
     "worker_command": "busd.agent.command",
     "write_message": "busd.vocabulary.payload",
 }
@@ -123,13 +127,16 @@ __all__ = [
     "TgReply",
     "Turn",
     "TurnFailed",
+    "UnfinishedTurn",
     "WorkerSettings",
     "channel_of",
     "chat_address",
     "event_address",
+    "finish_turns",
     "message",
     "prefix_of",
     "read_message",
+    "unfinished_turns",
     "worker_command",
     "write_message",
 ]

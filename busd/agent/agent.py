@@ -30,7 +30,7 @@ from msgspec import Raw
 
 from busd.agent.folder import make_workspace
 from busd.agent.identity import SYSTEM, default_client_id, read_identity
-from busd.agent.ledger import Asked, Ledger
+from busd.agent.ledger import FILE_NAME, Asked, Ledger
 from busd.agent.prompt import Prompts
 from busd.agent.reception import add_handlers
 from busd.agent.reply import Replies
@@ -80,7 +80,7 @@ class Agent:
         # A folder that nobody named is not written to.
         self.data = make_workspace(self.workspace) / "data" if where else None
         self.session = Session(talkto or said.talkto, self.workspace if where else None)
-        self.ledger = Ledger(self.data / "turns.jsonl" if self.data else None)
+        self.ledger = Ledger(self.data / FILE_NAME if self.data else None)
         self.turns = Turns(when_busy)
         self.prompts = Prompts()
         self.handler: Callable[[Turn], Any] | None = None

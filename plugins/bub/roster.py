@@ -17,6 +17,7 @@ from busd_plugins.bub.launching import launch_of
 from busd_plugins.bub.sessions import NoSessions, Session, Sessions, now
 from busd_plugins.bub.spawner import Launch
 from busd_plugins.bub.spawners_in_use import SpawnersInUse
+from busd_plugins.bub.taking_up import take_up_turns
 from busd_plugins.bub.waiting import HeldBytes
 
 if TYPE_CHECKING:
@@ -63,7 +64,10 @@ class Roster:
             self._add(session)
 
     async def settle(self) -> None:
-        """Take over the workers that still run; until then nobody is started."""
+        """Take over the workers that still run; until then nobody is started.
+
+        Then those are started that ended with an earlier bus and have turns to finish.
+        """
         at_once = anyio.CapacityLimiter(_ADOPTED_AT_ONCE)
         try:
             async with anyio.create_task_group() as tasks:
@@ -72,6 +76,7 @@ class Roster:
                         tasks.start_soon(self._adopt, agent, at_once)
         finally:
             self.is_settled.set()
+        await take_up_turns(self)
 
     async def _adopt(self, agent: Agent, at_once: anyio.CapacityLimiter) -> None:
         async with at_once:
@@ -80,6 +85,7 @@ class Roster:
             agent.worker.adopt(running)
         else:
             agent.worker.lost()
+            agent.note(is_interrupted=True)
 
     def agent_of(self, placed: Placed) -> Agent:
         """Give the agent of a chat; a new one if it has none yet."""
@@ -217,6 +223,9 @@ class Roster:
         """Let go of all workers, as configured, and write what became of them."""
         self.is_stopping = True
         is_over = self.settings.agents.when_bus_stops == "stop"
+        for agent in self.agents.values():
+            if is_over and agent.worker.state.takes_room:
+                agent.note(is_interrupted=True)
         await self.spawners.close()
         for agent in self.agents.values():
             if is_over:

@@ -18,6 +18,7 @@ from busd_plugins.bub.launching import config_of
 from busd_plugins.bub.sessions import NoSessions, now
 from busd_plugins.bub.spawner import Report, Running, SpawnFailed
 from busd_plugins.bub.starting import Start
+from busd_plugins.bub.telling import close_turns
 from busd_plugins.bub.worker_state import TRANSITIONS, WorkerState, initial_state
 from busd_plugins.bub.workspace import make_workspace, remove_folder
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 _GONE_SECONDS = 1.0
 _ALONE_SECONDS = 5.0  # after which a slow start lets the next one begin
+_NOT_STARTED = "the agent could not be started"  # as a chat is told
+_NOT_BACK = "the agent lost its connection"
+_STOPPED = "the agent was stopped"
 _FAULT = "the worker could not be started: see the log of the bus"
 
 
@@ -39,6 +43,8 @@ class Worker:
         self._start: Start | None = None
         self._verdict = ""  # why we stop it, if that is its failure
         self._ending = ""  # what is to be said of the last one's end
+        self._told_chat = ""  # the same, as its chat is told
+        self._is_restarting = False
         self._deadline = inf  # by which it must be on the bus
         self._change = anyio.Event()
         self.ended = anyio.Event()
@@ -111,6 +117,8 @@ class Worker:
                 refusal = Refuse("the worker was stopped", retry_seconds=1)
         except Refuse as reason:
             refusal = reason
+            if reason.retry_seconds is None and not self.agent.roster.is_stopping:
+                await self._close_turns("worker_failed", _NOT_STARTED)
         finally:
             self._start = None
             self._enter("refused")  # if it never came to be launched
@@ -196,7 +204,7 @@ class Worker:
                 agent.session.workspace,
             )
             try:
-                await agent.save(workspace=str(workspace))
+                await agent.save(workspace=str(workspace), is_interrupted=False)
             except NoSessions:
                 if is_new:
                     await anyio.to_thread.run_sync(remove_folder, workspace)
@@ -244,12 +252,27 @@ class Worker:
         try:
             async for report in running.reports():
                 self._take(running, report)
+            if not self._is_taken_up:
+                code = "worker_failed" if self.state is WorkerState.FAILED else "stopped"
+                await self._close_turns(code, self._told_chat)
         finally:
             self.running = None
             self.ended.set()
             self.changed()
         if self.agent.waiting and not self.agent.roster.is_stopping:
             self.bring_up(is_wanted=True)  # came while it stopped
+
+    @property
+    def _is_taken_up(self) -> bool:
+        """A later worker, of this bus or the next, goes on with the turns of one that ended."""
+        start = self._start
+        is_wanted = bool(self.agent.waiting) or (start is not None and start.is_wanted)
+        is_started_again = self._is_restarting or is_wanted
+        is_failed = self.state is WorkerState.FAILED
+        return self.agent.roster.is_stopping or (is_started_again and not is_failed)
+
+    async def _close_turns(self, code: str, message: str) -> None:
+        await close_turns(self.agent.roster, self.agent.session, code, message)
 
     def _take(self, running: Running, report: Report) -> None:
         agent = self.agent
@@ -262,9 +285,13 @@ class Worker:
             reason = self._verdict or _with_lines(
                 f"the worker failed: {report.reason}", report.last_lines
             )
+            # Not the reason of a verdict, nor the last lines: they are for the operator.
+            why = _NOT_BACK if self._verdict else f"the agent failed ({report.reason})"
+            self._told_chat = why
             self._give_up(reason, report.last_lines)
         else:
             self._ending = report.reason
+            self._told_chat = _STOPPED
             self._enter("stopped")
             agent.announce("stopped", report.reason)
 
@@ -289,7 +316,21 @@ class Worker:
         self._change.set()
         self._change = anyio.Event()
 
+    async def until_free(self) -> None:
+        """Wait while a peer that is not our worker has its name."""
+        while self.agent.is_present and not self.state.is_expected:
+            await self._change.wait()
+
     # Stopping
+
+    async def restart(self) -> None:
+        """End the worker and start it again; the next one goes on with its turns."""
+        self._is_restarting = True
+        try:
+            await self.stop()
+        finally:
+            self._is_restarting = False
+        self.bring_up(is_wanted=True)
 
     async def stop(self, say_farewell: Callable[[], Awaitable[None]] | None = None) -> None:
         """End the worker, and come back when it is over."""

@@ -21,7 +21,7 @@ async def test_workers_start_one_after_the_other_if_only_one_may_at_a_time(loop:
             happened = [
                 payload["content"]["event"]
                 for address, payload in bridge.heard
-                if address == "system:events"
+                if address == "system:events" and payload["type"] == "agent_event"
             ]
             assert happened == ["spawned", "ready"] * 6
 
