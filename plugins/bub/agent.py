@@ -183,6 +183,12 @@ class Agent:
 
     # What is known of it
 
+    @property
+    def is_outdated(self) -> bool:
+        """Its worker runs with other settings than those of now."""
+        table = self.session.table
+        return self.worker.state.is_expected and table not in ("", self.roster.table_of(self))
+
     async def save(self, **changes: Any) -> None:
         """Change the record, written down before it is true; raises NoSessions."""
         await self.roster.sessions.save(msgspec.structs.replace(self.session, **changes))

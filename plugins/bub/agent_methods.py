@@ -71,6 +71,7 @@ class AgentRecord(msgspec.Struct, rename="camel", kw_only=True):
     pid: int | None
     limits: dict[str, str]
     waiting: int
+    outdated: bool  # its worker runs with older settings than those of now
 
 
 class AgentList(msgspec.Struct):
@@ -161,4 +162,5 @@ def record_of(agent: Agent) -> AgentRecord:
         pid=running.pid if running else None,
         limits=running.limits if running else {},
         waiting=len(agent.waiting),
+        outdated=agent.is_outdated,
     )

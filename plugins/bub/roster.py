@@ -13,7 +13,7 @@ from busd import AgentEvent, Refuse, WorkerSettings
 from busd_plugins.bub.agent import EVENTS, SYSTEM, Agent
 from busd_plugins.bub.chats import Placed
 from busd_plugins.bub.journal import Journal
-from busd_plugins.bub.launching import launch_of
+from busd_plugins.bub.launching import fingerprint_of, launch_of
 from busd_plugins.bub.sessions import NoSessions, Session, Sessions, now
 from busd_plugins.bub.spawner import Launch
 from busd_plugins.bub.spawners_in_use import SpawnersInUse
@@ -40,6 +40,7 @@ class Roster:
         self.agents: dict[str, Agent] = {}
         self.held = HeldBytes()
         self.is_settled = anyio.Event()  # it is known which workers of an earlier bus still run
+        self.reloaded = anyio.Event()  # the settings may not be those that workers run with
         self.is_stopping = False
         self._strangers: dict[str, float] = {}  # agents that are none of ours, and when they joined
         self._cannot_write = False
@@ -175,6 +176,15 @@ class Roster:
         """Give what its spawner needs to know."""
         settings = self.worker_settings(agent.session.channel)
         return launch_of(agent.session, settings, self.settings.agents, self.ctx.bus_address)
+
+    def table_of(self, agent: Agent) -> str:
+        """Return the fingerprint of the settings that its worker should have now."""
+        return fingerprint_of(self.worker_settings(agent.session.channel))
+
+    async def reload(self) -> None:
+        """Apply settings that were read again."""
+        await self.spawners.reload()
+        self.reloaded.set()
 
     # What is said and written
 

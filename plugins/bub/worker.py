@@ -224,10 +224,13 @@ class Worker:
     async def _spawn(self) -> None:
         agent, roster = self.agent, self.agent.roster
         spawner = await roster.spawners.of(agent.session.channel)
-        running = await spawner.start(roster.launch_of(agent))
-        agent.note(systemd_unit=running.unit, spawner=spawner.name, log=running.log)
+        launch, table = roster.launch_of(agent), roster.table_of(agent)
+        running = await spawner.start(launch)
+        agent.note(systemd_unit=running.unit, spawner=spawner.name, log=running.log, table=table)
         agent.announce("spawned")
         self._take_over(running, "spawned")
+        if agent.is_outdated:
+            roster.reloaded.set()  # while it was started
         await roster.flush()  # now: a bus that comes after us finds the worker by its unit
 
     def adopt(self, running: Running) -> None:
