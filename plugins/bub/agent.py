@@ -14,10 +14,20 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from busd import Ack, AgentEvent, Configure, Refuse, RouteAssigned, event_address
+from busd import (
+    Ack,
+    AgentEvent,
+    Configure,
+    GeneralResponse,
+    Refuse,
+    RouteAssigned,
+    event_address,
+    write_message,
+)
 from busd_plugins.bub.chats import check_address
 from busd_plugins.bub.errand import Errand
 from busd_plugins.bub.sessions import Session, now
+from busd_plugins.bub.telling import tell_failure, tell_step
 from busd_plugins.bub.waiting import Waiting
 from busd_plugins.bub.worker import Worker
 
@@ -31,6 +41,9 @@ _RETRY_SECONDS = 1.0
 _FAREWELL_SECONDS = 2.0  # for a worker to tell its users that it is stopped
 _MAX_SETTINGS_BYTES = 64 * 1024  # of one session
 _STOPPED = "the agent was stopped by the operator"
+_NOT_STARTED = "the agent could not be started"  # as a chat is told
+_QUEUED = "the agent is started after others; the answer comes then"
+_SPAWN_SECONDS = 33.0  # existing bridges wait 35 for a spawn_result
 
 
 class Agent:
@@ -82,19 +95,57 @@ class Agent:
         self.waiting.check_room(self.roster.settings.agents.max_waiting, errand)
         self.worker.bring_up(is_wanted=errand.is_worth_a_start)
         self.waiting.add(errand)
+        if self.worker.is_queued:
+            self.tell_queued()
 
     async def see_through(self, errand: Errand) -> Ack:
         """Wait for the ack of a message that was taken; gives it to the worker again if need be."""
+        is_kept = False
         try:
             with anyio.move_on_after(self.roster.patience_seconds):
-                while (ack := await errand.outcome()) is None:
-                    if errand.stops != self._stops:
-                        raise Refuse(_STOPPED)
-                    self._place(errand)  # in front of all that came later
-                return ack
-            raise Refuse("no answer in time", retry_seconds=_RETRY_SECONDS)
+                return await self._carry(errand)
+            is_kept = errand.was_queued and errand in self.waiting
+            if not is_kept:
+                raise Refuse("no answer in time", retry_seconds=_RETRY_SECONDS)
+            self.roster.ctx.tasks.start_soon(self._carry_late, errand)
+            answer = GeneralResponse("ok", _QUEUED, errand.ctx.message_id)
+            return Ack(payload=write_message(answer, sender=SYSTEM))
         finally:
-            self.waiting.discard(errand)  # its sender has been told something else by now
+            if not is_kept:
+                self.waiting.discard(errand)  # its sender has been told something else by now
+
+    async def _carry(self, errand: Errand) -> Ack:
+        while (ack := await errand.outcome()) is None:
+            if errand.stops != self._stops:
+                raise Refuse(_STOPPED)
+            self._place(errand)  # in front of all that came later
+        return ack
+
+    async def _carry_late(self, errand: Errand) -> None:
+        """Carry a message on after its sender had an ack; if that fails, the chat is told."""
+        try:
+            ack = await self._carry(errand)
+            reason = "" if ack.success else ack.message
+        except Refuse as refusal:
+            self.roster.ctx.log.warning("message.late", agent=self.client_id, reason=refusal.reason)
+            reason = _STOPPED if refusal.reason == _STOPPED else _NOT_STARTED
+        finally:
+            self.waiting.discard(errand)
+        if reason and errand.turn is not None:
+            tell_failure(self.roster, self.session, errand.turn, "worker_failed", reason)
+
+    def tell_queued(self) -> None:
+        """Show in the chat that its messages wait for a start that is not begun yet."""
+        for errand in self.waiting:
+            if errand.turn is not None and not errand.was_queued:
+                errand.was_queued = True
+                tell_step(self.roster, self.session, errand.turn, "in_progress")
+
+    def tell_launched(self) -> None:
+        """Show in the chat that the start has begun."""
+        for errand in self.waiting:
+            if errand.turn is not None and errand.was_queued:
+                tell_step(self.roster, self.session, errand.turn, "complete")
 
     def hand_over_waiting(self) -> None:
         """Give the worker what waits for it, unless it is about to end."""
@@ -108,9 +159,13 @@ class Agent:
             errand.refuse(refusal)
 
     async def ensure_running(self) -> None:
-        """Wait until the worker is on the bus; raises Refuse saying why if it will not be."""
+        """Wait until the worker is on the bus; raises Refuse saying why if it will not be.
+
+        One that waits for its turn to start is not refused: its status is `spawning` then.
+        """
         if not self.is_present or self.worker.is_told:
-            await self.worker.bring_up(is_wanted=True).wait(self.roster.patience_seconds)
+            seconds = min(self.roster.patience_seconds, _SPAWN_SECONDS)
+            await self.worker.bring_up(is_wanted=True).wait(seconds)
 
     async def stop(self) -> None:
         """End the worker because the operator wants so; all who wait for an answer are told."""

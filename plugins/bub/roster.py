@@ -18,7 +18,7 @@ from busd_plugins.bub.sessions import NoSessions, Session, Sessions, now
 from busd_plugins.bub.spawner import Launch
 from busd_plugins.bub.spawners_in_use import SpawnersInUse
 from busd_plugins.bub.taking_up import take_up_turns
-from busd_plugins.bub.waiting import HeldBytes
+from busd_plugins.bub.waiting import Held
 
 if TYPE_CHECKING:
     from busd import Context, Identity
@@ -38,7 +38,7 @@ class Roster:
         self.spawners = SpawnersInUse(self)
         self.journal = Journal()  # of workers that run, and of those that did
         self.agents: dict[str, Agent] = {}
-        self.held = HeldBytes()
+        self.held = Held()
         self.is_settled = anyio.Event()  # it is known which workers of an earlier bus still run
         self.reloaded = anyio.Event()  # the settings may not be those that workers run with
         self.is_stopping = False
@@ -164,11 +164,11 @@ class Roster:
         return self._starting
 
     def check_room(self) -> None:
-        """Raise Refuse if there are as many workers as there may be."""
+        """Raise Refuse if as many workers run, or wait for their start, as there may be."""
         limit = self.settings.agents.max_workers
-        if sum(agent.worker.state.takes_room for agent in self.agents.values()) >= limit:
+        if sum(agent.worker.state.has_place for agent in self.agents.values()) >= limit:
             raise Refuse(
-                f"no room for another worker: {limit} run (setting agents.max_workers)",
+                f"no room for another worker: {limit} run or start (setting agents.max_workers)",
                 retry_seconds=5,
             )
 

@@ -37,11 +37,13 @@ async def _take_up(agent: Agent, at_once: anyio.CapacityLimiter) -> None:
         agent.note(is_interrupted=False)
         return
     agent.roster.ctx.log.info("agent.taken_up", agent=agent.client_id, turns=len(turns))
-    # Somebody else may have its name, such as a connection that its last worker has left behind.
-    await agent.worker.until_free()
-    while not agent.worker.state.is_expected:
+    while True:
+        # Somebody else may have its name, such as a connection that its last worker left behind.
+        await agent.worker.until_free()
         try:
             await agent.ensure_running()
+            if not agent.worker.is_queued:
+                break
         except Refuse as refusal:
             if refusal.retry_seconds is None:
                 break  # the chat has been told

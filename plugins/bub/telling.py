@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 import anyio.to_thread
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from busd_plugins.bub.roster import Roster
     from busd_plugins.bub.sessions import Session
 
+StepStatus = Literal["in_progress", "complete"]
+_START_STEP = "waiting for the agent to be started"
 # A bridge that restarts with the bus is back within seconds.
 _PAUSES = (0.25, 0.5, 1.0, 2.0, 4.0)
 
@@ -72,6 +74,12 @@ def tell_failure(
         )
 
     roster.ctx.tasks.start_soon(_deliver, send, send())
+
+
+def tell_step(roster: Roster, session: Session, turn: UnfinishedTurn, status: StepStatus) -> None:
+    """Show that a turn waits until its agent is started, or does so no more."""
+    step = {"turn": turn.reply_to, "id": f"{turn.message_id}.start", "name": _START_STEP}
+    tell_event(roster, session, "turn.step", {**step, "payload": "", "status": status})
 
 
 def tell_event(roster: Roster, session: Session, event: str, data: dict[str, Any]) -> None:

@@ -138,25 +138,35 @@ class Worker:
         if self.agent.is_present:
             self.agent.hand_over_waiting()  # somebody else with the same name stays
             return
+        self.agent.roster.check_room()
         self._enter("wanted")
-        await self._launch_in_turn()
+        await self._launch_in_turn(start)
         if not await self._comes_back():
             reason = f"the worker ended before it connected: {self._ending}"
             self._give_up(reason)
             raise Refuse(reason)
 
-    async def _launch_in_turn(self) -> None:
+    async def _launch_in_turn(self, start: Start) -> None:
         """Start the process when few others are at it, and give it a while to itself.
 
         All at once they would only slow each other down: 200 interpreters on two cores take longer
-        to connect, each of them, than they may.
+        to connect, each of them, than they may. Its own time begins when its start does.
         """
-        async with self.agent.roster.room_to_start():
+        room = self.agent.roster.room_to_start()
+        if room.available_tokens < 1:
+            start.was_queued = True
+            self.agent.tell_queued()
+        async with room:
             await self._launch()
             self._deadline = anyio.current_time() + self._ready_seconds
             with anyio.move_on_after(_ALONE_SECONDS):
                 while self.running is not None and not self.agent.is_present:
                     await self._change.wait()
+
+    @property
+    def is_queued(self) -> bool:
+        """It is not started yet because others are started first."""
+        return self.state is WorkerState.QUEUED and bool(self._start and self._start.was_queued)
 
     async def _comes_back(self) -> bool:
         """Wait until the worker is on the bus; False if it has ended, raises Refuse if it failed.
@@ -193,8 +203,8 @@ class Worker:
         self._verdict = self._ending = ""
         is_new = agent.client_id not in roster.sessions.known
         try:
-            roster.check_room()
             self._enter("launch")
+            agent.tell_launched()
             chat = Chat(agent.session.channel, agent.session.chat_id)
             workspace = await anyio.to_thread.run_sync(
                 make_workspace,

@@ -58,6 +58,11 @@ class WorkerState(Enum):
         return self.is_expected or self in (WorkerState.LAUNCHING, WorkerState.ENDING)
 
     @property
+    def has_place(self) -> bool:
+        """It counts as one of the workers that there may be."""
+        return self.takes_room or self is WorkerState.QUEUED
+
+    @property
     def status(self) -> Status:
         """What the session says of it."""
         return _STATUSES[self]

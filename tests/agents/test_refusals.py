@@ -204,7 +204,7 @@ async def test_more_workers_than_there_may_be_are_refused(loop: Loop) -> None:
         async with open_bridge(daemon) as bridge:
             await bridge.spawn("1")
             assert await refusal(bridge, "2") == (
-                "no room for another worker: 1 run (setting agents.max_workers)"
+                "no room for another worker: 1 run or start (setting agents.max_workers)"
             )
             assert [agent["chatId"] for agent in (await bridge.call("agents.list"))["agents"]] == [
                 "1"
