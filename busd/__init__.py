@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from busd.agent.command import worker_command
     from busd.agent.settings import AgentsSettings, WorkerSettings
     from busd.agent.turn import Turn, TurnFailed
+    from busd.agent.unfinished import UnfinishedTurn, finish_turns, unfinished_turns
     from busd.bus.access import Identity
     from busd.bus.message import Ack, Receipt
     from busd.client.client import Client
@@ -85,14 +86,17 @@ _HOME = {
     "TgReply": "busd.vocabulary.bub",
     "Turn": "busd.agent.turn",
     "TurnFailed": "busd.agent.turn",
+    "UnfinishedTurn": "busd.agent.unfinished",
     "WorkerSettings": "busd.agent.settings",
     "channel_of": "busd.vocabulary.addresses",
     "chat_address": "busd.vocabulary.addresses",
     "event_address": "busd.vocabulary.addresses",
+    "finish_turns": "busd.agent.unfinished",
     "message": "busd.vocabulary.payload",
     "prefix_of": "busd.vocabulary.addresses",
     "read_message": "busd.vocabulary.payload",
     "run": "busd.client.run",
+    "unfinished_turns": "busd.agent.unfinished",
     "worker_command": "busd.agent.command",
     "write_message": "busd.vocabulary.payload",
 }
@@ -128,14 +132,17 @@ __all__ = [
     "TgReply",
     "Turn",
     "TurnFailed",
+    "UnfinishedTurn",
     "WorkerSettings",
     "channel_of",
     "chat_address",
     "event_address",
+    "finish_turns",
     "message",
     "prefix_of",
     "read_message",
     "run",
+    "unfinished_turns",
     "worker_command",
     "write_message",
 ]

@@ -24,12 +24,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
+import msgspec
 from anyio.abc import TaskStatus
 from msgspec import Raw
 
 from busd.agent.folder import make_workspace
-from busd.agent.identity import default_client_id, read_identity
-from busd.agent.ledger import Asked, Ledger
+from busd.agent.identity import SYSTEM, default_client_id, read_identity
+from busd.agent.ledger import FILE_NAME, Asked, Ledger
 from busd.agent.prompt import Prompts
 from busd.agent.reception import add_handlers
 from busd.agent.reply import Replies
@@ -40,7 +41,7 @@ from busd.agent.turns import Turns
 from busd.client.client import Client
 from busd.client.run import Loop, run, run_until_signal
 from busd.errors import BusdError, Refuse
-from busd.vocabulary.bub import AgentEvent, TgReply
+from busd.vocabulary.bub import AgentEvent, Configure, TgReply
 from busd.vocabulary.payload import write_message
 
 log = logging.getLogger("busd.agent")
@@ -79,7 +80,7 @@ class Agent:
         # A folder that nobody named is not written to.
         self.data = make_workspace(self.workspace) / "data" if where else None
         self.session = Session(talkto or said.talkto, self.workspace if where else None)
-        self.ledger = Ledger(self.data / "turns.jsonl" if self.data else None)
+        self.ledger = Ledger(self.data / FILE_NAME if self.data else None)
         self.turns = Turns(when_busy)
         self.prompts = Prompts()
         self.handler: Callable[[Turn], Any] | None = None
@@ -236,6 +237,21 @@ class Agent:
             )
         except BusdError as problem:
             log.info("%s for %s is lost: %s", event, to, problem)
+
+    async def report_configured(self, wanted: Configure) -> None:
+        """Report a change of our settings to their owner; raises Refuse if it cannot keep them.
+
+        A bus without that plugin, or to which we are no agent of its own, leaves them to us.
+        """
+        event = AgentEvent("configured", Raw(msgspec.json.encode(wanted)))
+        try:
+            receipt = await self.client.send(SYSTEM, write_message(event, sender=self.client_id))
+        except BusdError as problem:
+            log.warning("%s did not hear what was configured: %s", SYSTEM, problem)
+            return
+        for ack in receipt.acks:
+            if not ack.success:
+                raise Refuse(f"configure: {ack.message}")
 
 
 async def serve_until_told(agent: Agent, greet: Callable[[], None] | None = None) -> None:

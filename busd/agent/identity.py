@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
+SYSTEM = "agent:system"  # starts the agents of chats, and owns their settings
 _FLAGS = {
     "--client-id": "BUSD_CLIENT_ID",
     "--talkto": "BUSD_TALKTO",

@@ -19,6 +19,7 @@ from busd.agent.folder import append_private, read_lines, write_private
 
 log = logging.getLogger("busd.agent")
 
+FILE_NAME = "turns.jsonl"  # in the workspace's data folder
 MAX_KNOWN = 1_000
 _COMPACT_BYTES = 4 * 1024 * 1024
 _MAX_FILE_BYTES = 256 * 1024 * 1024

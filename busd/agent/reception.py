@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET, Raw
 
+from busd.agent.identity import SYSTEM
 from busd.agent.ledger import Asked
 from busd.agent.turn import Turn, TurnFailed
 from busd.errors import Refuse
@@ -80,13 +81,20 @@ class Reception:
                 await heard
         return self._ok(incoming)
 
-    def configure(self, incoming: Incoming) -> Raw:
-        """Change whom we talk to and what is set; strangers may not take our words away."""
+    async def configure(self, incoming: Incoming) -> Raw:
+        """Change whom we talk to and what is set; strangers may not take our words away.
+
+        The change holds at once, before the next message. What did not come from `agent:system` is
+        reported to it, because it owns the settings of the agents that the bus starts.
+        """
         author, talkto = author_of(incoming.sender, incoming.raw), self._agent.talkto
         is_free = not talkto and not author.startswith("agent:")
-        if not is_free and author not in (talkto, "agent:system", self._agent.client_id):
+        if not is_free and author not in (talkto, SYSTEM, self._agent.client_id):
             raise Refuse(f"configure: only {talkto or 'a chat'} and agent:system may do that")
-        self._agent.session.change(read_message(incoming.raw, Configure))
+        wanted = read_message(incoming.raw, Configure)
+        self._agent.session.change(wanted)
+        if author != SYSTEM:
+            await self._agent.report_configured(wanted)
         return self._ok(incoming)
 
     async def take_event(self, incoming: Incoming) -> Raw:
@@ -96,7 +104,7 @@ class Reception:
             return self._ok(incoming)
         wanted = event.read(TurnCancel)
         author = speaker_of(incoming.sender, incoming.raw, wanted.channel, wanted.chat_id)
-        if wanted.reason and author == "agent:system":
+        if wanted.reason and author == SYSTEM:
             return self._ok(incoming, await self._stop_all(wanted.reason))
         for turn in self._named(wanted.turn):
             if not turn.may_be_cancelled_by(author):

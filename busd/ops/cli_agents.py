@@ -51,7 +51,10 @@ def agents() -> None:
 @click.option("--limit", "-n", type=click.IntRange(1, 10_000), metavar="N", help="At most so many.")
 @bus_options
 def agents_ls(status: str | None, limit: int | None, address: str | None, as_json: bool) -> None:
-    """Name the agents there are, those that were active last first.
+    """List agents, most recently active first.
+
+    SETTINGS is "old" for a worker that runs with settings from before a reload; it is restarted
+    after its turn.
 
     \b
     Example:
@@ -71,7 +74,8 @@ def agents_ls(status: str | None, limit: int | None, address: str | None, as_jso
 
 def agent_rows(found: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
     """Give the table of agents, its head first."""
-    rows: list[tuple[str, ...]] = [("AGENT", "CHAT", "STATUS", "PID", "LAST HEARD", "WAITING")]
+    head = ("AGENT", "CHAT", "STATUS", "PID", "LAST HEARD", "WAITING", "SETTINGS")
+    rows: list[tuple[str, ...]] = [head]
     for each in found:
         pid, waiting = each.get("pid"), each.get("waiting")
         rows.append(
@@ -82,6 +86,7 @@ def agent_rows(found: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
                 "-" if pid is None else str(pid),
                 _age(each.get("lastActivity")),
                 str(waiting or 0),
+                "-" if pid is None else "old" if each.get("outdated") else "current",
             )
         )
     return rows

@@ -19,7 +19,7 @@ from busd.bus.message import NOTHING, Message, Receipt, check_message_id
 from busd.client.incoming import encode_payload
 from busd.errors import ConfigError, NotSubscribed, Refuse, RequestError
 from busd.rpc.envelope import RequestId
-from busd.vocabulary.payload import author_of, decode_payload, type_name_of, write_message
+from busd.vocabulary.payload import Payload, author_of, decode_payload, type_name_of, write_message
 
 if TYPE_CHECKING:
     from busd.plugin.running import RunningPlugin
@@ -47,23 +47,27 @@ class Context:
     # The message
 
     @cached_property
-    def _head(self) -> tuple[str, str]:
-        """The payload's `type` and `from`, as far as they can be read."""
+    def _head(self) -> Payload:
+        """The payload's envelope, as far as it can be read."""
         try:
-            payload = decode_payload(self.payload)
+            return decode_payload(self.payload)
         except (msgspec.MsgspecError, RecursionError):
-            return "", ""
-        return payload.type, "" if payload.sender is UNSET else payload.sender
+            return Payload()
 
     @property
     def type(self) -> str:
         """The payload's type, or "" if it has none that can be read."""
-        return self._head[0]
+        return self._head.type
 
     @property
     def said_by(self) -> str:
         """Who the payload says it is from, else the sender."""
-        return self._head[1] or self.sender
+        return self._head.sender or self.sender
+
+    @property
+    def own_message_id(self) -> str:
+        """The payload's own `messageId`, by which its author knows it; "" if it has none."""
+        return self._head.message_id or ""
 
     @property
     def author(self) -> str:

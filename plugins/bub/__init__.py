@@ -31,6 +31,7 @@ from busd_plugins.bub.agent_methods import (
     SpawnAnswer,
     SpawnParams,
 )
+from busd_plugins.bub.renewing import renew_workers
 from busd_plugins.bub.roster import Roster
 
 plugin = Plugin("bub", version="1.0")
@@ -58,6 +59,7 @@ async def start(ctx: Context) -> None:
     ctx.tasks.start_soon(housekeeping.write_sessions, roster)
     ctx.tasks.start_soon(housekeeping.stop_idle_workers, roster)
     ctx.tasks.start_soon(housekeeping.forget_old_agents, roster)
+    ctx.tasks.start_soon(renew_workers, roster)
 
 
 @plugin.on_stop
@@ -69,7 +71,7 @@ async def stop(ctx: Context) -> None:
 @plugin.on_reload
 async def reload(ctx: Context) -> None:
     for roster in _rosters:
-        await roster.spawners.reload()
+        await roster.reload()
 
 
 @plugin.on_peer_joined
@@ -105,13 +107,13 @@ async def spawn(request: SpawnRequest | Refuse, ctx: Context) -> Ack:
 
 
 @plugin.handles(to="agent:system")
-def configure(wanted: Configure, ctx: Context) -> None:
-    system_agent.configure(_roster(), wanted, ctx)
+async def configure(wanted: Configure, ctx: Context) -> None:
+    await system_agent.configure(_roster(), wanted, ctx)
 
 
 @plugin.handles(to="agent:system")
-def ignore_event(event: AgentEvent) -> None:
-    """Ack what agents report: there is nothing to do."""
+async def take_report(event: AgentEvent, ctx: Context) -> None:
+    await system_agent.take_report(_roster(), event, ctx)
 
 
 @plugin.handles(to="agent:system")

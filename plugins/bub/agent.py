@@ -14,10 +14,20 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from busd import Ack, AgentEvent, Configure, Refuse, RouteAssigned, event_address
+from busd import (
+    Ack,
+    AgentEvent,
+    Configure,
+    GeneralResponse,
+    Refuse,
+    RouteAssigned,
+    event_address,
+    write_message,
+)
 from busd_plugins.bub.chats import check_address
 from busd_plugins.bub.errand import Errand
 from busd_plugins.bub.sessions import Session, now
+from busd_plugins.bub.telling import tell_failure, tell_step
 from busd_plugins.bub.waiting import Waiting
 from busd_plugins.bub.worker import Worker
 
@@ -29,7 +39,11 @@ SYSTEM = "agent:system"
 EVENTS = "system:events"
 _RETRY_SECONDS = 1.0
 _FAREWELL_SECONDS = 2.0  # for a worker to tell its users that it is stopped
+_MAX_SETTINGS_BYTES = 64 * 1024  # of one session
 _STOPPED = "the agent was stopped by the operator"
+_NOT_STARTED = "the agent could not be started"  # as a chat is told
+_QUEUED = "the agent is started after others; the answer comes then"
+_SPAWN_SECONDS = 33.0  # existing bridges wait 35 for a spawn_result
 
 
 class Agent:
@@ -81,19 +95,57 @@ class Agent:
         self.waiting.check_room(self.roster.settings.agents.max_waiting, errand)
         self.worker.bring_up(is_wanted=errand.is_worth_a_start)
         self.waiting.add(errand)
+        if self.worker.is_queued:
+            self.tell_queued()
 
     async def see_through(self, errand: Errand) -> Ack:
         """Wait for the ack of a message that was taken; gives it to the worker again if need be."""
+        is_kept = False
         try:
             with anyio.move_on_after(self.roster.patience_seconds):
-                while (ack := await errand.outcome()) is None:
-                    if errand.stops != self._stops:
-                        raise Refuse(_STOPPED)
-                    self._place(errand)  # in front of all that came later
-                return ack
-            raise Refuse("no answer in time", retry_seconds=_RETRY_SECONDS)
+                return await self._carry(errand)
+            is_kept = errand.was_queued and errand in self.waiting
+            if not is_kept:
+                raise Refuse("no answer in time", retry_seconds=_RETRY_SECONDS)
+            self.roster.ctx.tasks.start_soon(self._carry_late, errand)
+            answer = GeneralResponse("ok", _QUEUED, errand.ctx.message_id)
+            return Ack(payload=write_message(answer, sender=SYSTEM))
         finally:
-            self.waiting.discard(errand)  # its sender has been told something else by now
+            if not is_kept:
+                self.waiting.discard(errand)  # its sender has been told something else by now
+
+    async def _carry(self, errand: Errand) -> Ack:
+        while (ack := await errand.outcome()) is None:
+            if errand.stops != self._stops:
+                raise Refuse(_STOPPED)
+            self._place(errand)  # in front of all that came later
+        return ack
+
+    async def _carry_late(self, errand: Errand) -> None:
+        """Carry a message on after its sender had an ack; if that fails, the chat is told."""
+        try:
+            ack = await self._carry(errand)
+            reason = "" if ack.success else ack.message
+        except Refuse as refusal:
+            self.roster.ctx.log.warning("message.late", agent=self.client_id, reason=refusal.reason)
+            reason = _STOPPED if refusal.reason == _STOPPED else _NOT_STARTED
+        finally:
+            self.waiting.discard(errand)
+        if reason and errand.turn is not None:
+            tell_failure(self.roster, self.session, errand.turn, "worker_failed", reason)
+
+    def tell_queued(self) -> None:
+        """Show in the chat that its messages wait for a start that is not begun yet."""
+        for errand in self.waiting:
+            if errand.turn is not None and not errand.was_queued:
+                errand.was_queued = True
+                tell_step(self.roster, self.session, errand.turn, "in_progress")
+
+    def tell_launched(self) -> None:
+        """Show in the chat that the start has begun."""
+        for errand in self.waiting:
+            if errand.turn is not None and errand.was_queued:
+                tell_step(self.roster, self.session, errand.turn, "complete")
 
     def hand_over_waiting(self) -> None:
         """Give the worker what waits for it, unless it is about to end."""
@@ -107,9 +159,13 @@ class Agent:
             errand.refuse(refusal)
 
     async def ensure_running(self) -> None:
-        """Wait until the worker is on the bus; raises Refuse saying why if it will not be."""
+        """Wait until the worker is on the bus; raises Refuse saying why if it will not be.
+
+        One that waits for its turn to start is not refused: its status is `spawning` then.
+        """
         if not self.is_present or self.worker.is_told:
-            await self.worker.bring_up(is_wanted=True).wait(self.roster.patience_seconds)
+            seconds = min(self.roster.patience_seconds, _SPAWN_SECONDS)
+            await self.worker.bring_up(is_wanted=True).wait(seconds)
 
     async def stop(self) -> None:
         """End the worker because the operator wants so; all who wait for an answer are told."""
@@ -139,9 +195,7 @@ class Agent:
         ctx.post(self.client_id, self._configuration(), sender=SYSTEM)
         self.hand_over_waiting()
         self.note_activity()
-        self.note(status="running", stopped_at=None)
-        self.worker.changed()
-        self.announce("ready")
+        self.worker.joined()
         assigned = RouteAssigned(chat_id=self.session.chat_id, agent_id=self.client_id)
         for address in (event_address(self.session.talkto), EVENTS):
             ctx.post(address, assigned, sender=SYSTEM)
@@ -155,20 +209,26 @@ class Agent:
         self.worker.changed()
         if self.waiting:
             self.worker.bring_up(is_wanted=True)  # came while it was told to end
-        elif self.worker.running is not None and not self.worker.is_told:
+        elif self.worker.state.is_expected:
             self.worker.bring_up(is_wanted=False)  # it may come back: somebody has to wait for it
 
-    def configure(self, wanted: Configure) -> None:
-        """Change where the answers go, and named settings; the worker hears of it if it is here."""
+    def configure(self, wanted: Configure, *, has_worker_heard: bool = False) -> None:
+        """Change where the answers go, and named settings; a setting that is null is removed.
+
+        The session's record owns both: a worker gets them at its start and whenever it joins.
+        """
         changes: dict[str, Any] = {}
         if wanted.talkto:
             check_address(wanted.talkto)
             changes["talkto"] = wanted.talkto
         if wanted.settings:
-            changes["settings"] = self.session.settings | wanted.settings
+            merged = self.session.settings | wanted.settings
+            changes["settings"] = {name: it for name, it in merged.items() if it is not None}
+            if len(msgspec.json.encode(changes["settings"])) > _MAX_SETTINGS_BYTES:
+                raise Refuse(f"configure: settings over {_MAX_SETTINGS_BYTES} bytes")
         self.note(**changes)
-        if self.is_present:
-            self.roster.ctx.post(self.client_id, self._configuration(), sender=SYSTEM)
+        if self.is_present and not has_worker_heard:
+            self.roster.ctx.post(self.client_id, wanted, sender=SYSTEM)
 
     def _configuration(self) -> Configure:
         configuration = Configure(talkto=self.session.talkto)
@@ -178,11 +238,16 @@ class Agent:
 
     # What is known of it
 
+    @property
+    def is_outdated(self) -> bool:
+        """Its worker runs with other settings than those of now."""
+        table = self.session.table
+        return self.worker.state.is_expected and table not in ("", self.roster.table_of(self))
+
     async def save(self, **changes: Any) -> None:
         """Change the record, written down before it is true; raises NoSessions."""
-        changed = msgspec.structs.replace(self.session, **changes)
-        await self.roster.sessions.save(changed)
-        self.session = changed
+        await self.roster.sessions.save(msgspec.structs.replace(self.session, **changes))
+        self.note(**changes)  # onto what else has changed meanwhile
 
     def note(self, **changes: Any) -> None:
         """Change the record; it is written soon."""

@@ -71,6 +71,7 @@ class AgentRecord(msgspec.Struct, rename="camel", kw_only=True):
     pid: int | None
     limits: dict[str, str]
     waiting: int
+    outdated: bool  # its worker runs with older settings than those of now
 
 
 class AgentList(msgspec.Struct):
@@ -137,7 +138,7 @@ async def stop(roster: Roster, client_id: str) -> AgentRecord:
 
 async def restart(roster: Roster, client_id: str) -> AgentRecord:
     agent = roster.named(client_id)
-    await agent.worker.stop()
+    await agent.worker.restart()
     await agent.ensure_running()
     return record_of(agent)
 
@@ -155,11 +156,11 @@ async def _lines(roster: Roster, agent: Agent, count: int, after: str | None) ->
 
 def record_of(agent: Agent) -> AgentRecord:
     session, running = agent.session, agent.worker.running
-    known = {name: getattr(session, name) for name in Session.__struct_fields__}
-    del known["settings"]
+    shown = set(Session.__struct_fields__) & set(AgentRecord.__struct_fields__)
     return AgentRecord(
-        **known,
+        **{name: getattr(session, name) for name in shown},
         pid=running.pid if running else None,
         limits=running.limits if running else {},
         waiting=len(agent.waiting),
+        outdated=agent.is_outdated,
     )

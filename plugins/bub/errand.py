@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from busd import Ack, Refuse
+from busd import Ack, Refuse, UnfinishedTurn
 
 if TYPE_CHECKING:
     from busd import Context, Receipt, Sent
@@ -31,6 +31,7 @@ class Errand:
         self.number = number  # in which order an agent gets what waits for it
         self.size = memoryview(ctx.payload).nbytes
         self.tries = 0
+        self.was_queued = False  # its worker was not started at once, and its chat was told
         self._sent: Sent | None = None
         self._refusal: Refuse | None = None
         self._is_decided = anyio.Event()
@@ -45,6 +46,13 @@ class Errand:
         """Give up: the sender hears why."""
         self._refusal = refusal
         self._is_decided.set()
+
+    @property
+    def turn(self) -> UnfinishedTurn | None:
+        """The turn that the message asks for; None if it asks for none."""
+        if self.ctx.type != "tg_message":
+            return None
+        return UnfinishedTurn(self.ctx.message_id, self.ctx.own_message_id or self.ctx.message_id)
 
     async def outcome(self) -> Ack | None:
         """Wait for the agent's ack; None if it left owing it, and may be asked once more."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from busd import AgentsSettings, WorkerSettings, worker_command
 from busd_plugins.bub.spawner import Launch
@@ -23,6 +26,12 @@ def config_of(session: Session) -> dict[str, Any]:
         "talkto": session.talkto,
         "settings": session.settings,
     }
+
+
+def fingerprint_of(settings: WorkerSettings) -> str:
+    """Return what tells the settings of a worker from others; `idle_seconds` needs no restart."""
+    of_worker = msgspec.structs.replace(settings, idle_seconds=0.0)
+    return sha256(msgspec.json.encode(of_worker)).hexdigest()[:16]
 
 
 def launch_of(

@@ -13,11 +13,12 @@ from busd import AgentEvent, Refuse, WorkerSettings
 from busd_plugins.bub.agent import EVENTS, SYSTEM, Agent
 from busd_plugins.bub.chats import Placed
 from busd_plugins.bub.journal import Journal
-from busd_plugins.bub.launching import launch_of
+from busd_plugins.bub.launching import fingerprint_of, launch_of
 from busd_plugins.bub.sessions import NoSessions, Session, Sessions, now
 from busd_plugins.bub.spawner import Launch
 from busd_plugins.bub.spawners_in_use import SpawnersInUse
-from busd_plugins.bub.waiting import HeldBytes
+from busd_plugins.bub.taking_up import take_up_turns
+from busd_plugins.bub.waiting import Held
 
 if TYPE_CHECKING:
     from busd import Context, Identity
@@ -37,8 +38,9 @@ class Roster:
         self.spawners = SpawnersInUse(self)
         self.journal = Journal()  # of workers that run, and of those that did
         self.agents: dict[str, Agent] = {}
-        self.held = HeldBytes()
+        self.held = Held()
         self.is_settled = anyio.Event()  # it is known which workers of an earlier bus still run
+        self.reloaded = anyio.Event()  # the settings may not be those that workers run with
         self.is_stopping = False
         self._strangers: dict[str, float] = {}  # agents that are none of ours, and when they joined
         self._cannot_write = False
@@ -63,7 +65,10 @@ class Roster:
             self._add(session)
 
     async def settle(self) -> None:
-        """Take over the workers that still run; until then nobody is started."""
+        """Take over the workers that still run; until then nobody is started.
+
+        Then those are started that ended with an earlier bus and have turns to finish.
+        """
         at_once = anyio.CapacityLimiter(_ADOPTED_AT_ONCE)
         try:
             async with anyio.create_task_group() as tasks:
@@ -72,14 +77,16 @@ class Roster:
                         tasks.start_soon(self._adopt, agent, at_once)
         finally:
             self.is_settled.set()
+        await take_up_turns(self)
 
     async def _adopt(self, agent: Agent, at_once: anyio.CapacityLimiter) -> None:
         async with at_once:
             running = await self.spawners.adopt(agent)
         if running is not None:
             agent.worker.adopt(running)
-        elif not agent.is_present:
-            agent.note(status="stopped", stopped_at=now())
+        else:
+            agent.worker.lost()
+            agent.note(is_interrupted=True)
 
     def agent_of(self, placed: Placed) -> Agent:
         """Give the agent of a chat; a new one if it has none yet."""
@@ -157,11 +164,11 @@ class Roster:
         return self._starting
 
     def check_room(self) -> None:
-        """Raise Refuse if there are as many workers as there may be."""
+        """Raise Refuse if as many workers run, or wait for their start, as there may be."""
         limit = self.settings.agents.max_workers
-        if sum(agent.worker.takes_room for agent in self.agents.values()) >= limit:
+        if sum(agent.worker.state.has_place for agent in self.agents.values()) >= limit:
             raise Refuse(
-                f"no room for another worker: {limit} run (setting agents.max_workers)",
+                f"no room for another worker: {limit} run or start (setting agents.max_workers)",
                 retry_seconds=5,
             )
 
@@ -169,6 +176,15 @@ class Roster:
         """Give what its spawner needs to know."""
         settings = self.worker_settings(agent.session.channel)
         return launch_of(agent.session, settings, self.settings.agents, self.ctx)
+
+    def table_of(self, agent: Agent) -> str:
+        """Return the fingerprint of the settings that its worker should have now."""
+        return fingerprint_of(self.worker_settings(agent.session.channel))
+
+    async def reload(self) -> None:
+        """Apply settings that were read again."""
+        await self.spawners.reload()
+        self.reloaded.set()
 
     # What is said and written
 
@@ -217,10 +233,13 @@ class Roster:
         """Let go of all workers, as configured, and write what became of them."""
         self.is_stopping = True
         is_over = self.settings.agents.when_bus_stops == "stop"
+        for agent in self.agents.values():
+            if is_over and agent.worker.state.takes_room:
+                agent.note(is_interrupted=True)
         await self.spawners.close()
         for agent in self.agents.values():
-            if is_over and agent.session.status in ("spawning", "running"):
-                agent.note(status="stopped", stopped_at=now())
+            if is_over:
+                agent.worker.lost()
         self.note_activity()
         try:
             await self.sessions.close()
@@ -237,6 +256,7 @@ def _new_session(placed: Placed) -> Session:
         channel_type=placed.channel_type,
         talkto=placed.talkto,
         workspace="",
+        status="stopped",
         created_at=moment,
         last_activity=moment,
     )

@@ -46,6 +46,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     spawner: str = ""  # ours: who started it
     log: str = ""  # ours: where its worker prints to
     settings: dict[str, Any] = {}  # ours: those that `configure` set
+    table: str = ""  # ours: the fingerprint of the settings that its worker was started with
+    is_interrupted: bool = False  # ours: its worker ended with the bus, maybe in mid-turn
 
 
 class NoSessions(Exception):

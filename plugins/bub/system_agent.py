@@ -1,6 +1,7 @@
 """The system agent: starts agents for whoever asks, and passes messages on to the right one.
 
-It answers at `system:spawn` and `agent:system` (`spawn_request`, `configure`), at `system:route`
+It answers at `system:spawn` and `agent:system` (`spawn_request`, `configure`, what agents report),
+at `system:route`
 (a `tg_message` or `turn.cancel` that names no agent), and stands in for agents that are absent. It
 tells what happens to agents at `system:events`.
 """
@@ -22,8 +23,9 @@ from busd import (
     TgMessage,
     write_message,
 )
-from busd_plugins.bub.agent import SYSTEM, Agent, Passage
+from busd_plugins.bub.agent import SYSTEM, Passage
 from busd_plugins.bub.chats import TurnCancel, chat_of_address, chat_of_message, requested_chat
+from busd_plugins.bub.sessions import NoSessions
 
 if TYPE_CHECKING:
     from busd import Context
@@ -83,14 +85,32 @@ def stand_in(roster: Roster, payload: Raw, ctx: Context) -> Passage:
     return roster.named(ctx.to).take(ctx)
 
 
-def configure(roster: Roster, wanted: Configure, ctx: Context) -> None:
+async def configure(roster: Roster, wanted: Configure, ctx: Context) -> None:
     """Change where the answers of a chat go, and its agent's settings, for good.
 
     The chat is known by the sender: that is checked, what a payload says of itself is not.
     """
-    _agent_of_address(roster, ctx.sender).configure(wanted)
+    agent = roster.named(chat_of_address(ctx.sender).agent_id)
+    agent.configure(wanted)
+    await _keep(roster)
 
 
-def _agent_of_address(roster: Roster, address: str) -> Agent:
-    chat = chat_of_address(address)
-    return roster.named(chat.agent_id)
+async def take_report(roster: Roster, event: AgentEvent, ctx: Context) -> None:
+    """Record what an agent was told by its chat directly (`configured`); ack all other events."""
+    agent = roster.agents.get(ctx.sender)
+    if event.event != "configured" or agent is None:
+        return
+    try:
+        wanted = msgspec.json.decode(event.data, type=Configure)
+    except (msgspec.MsgspecError, RecursionError) as problem:
+        raise Refuse(f"configured: content.data: {problem}") from None
+    agent.configure(wanted, has_worker_heard=True)
+    await _keep(roster)
+
+
+async def _keep(roster: Roster) -> None:
+    """Write the sessions now: who configures is told when it lasts."""
+    try:
+        await roster.sessions.flush()
+    except NoSessions as problem:
+        raise Refuse(str(problem), retry_seconds=5) from None

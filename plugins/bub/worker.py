@@ -1,4 +1,7 @@
-"""The worker behind an agent: started at most once at a time, awaited, watched and stopped."""
+"""The worker behind an agent: started at most once at a time, awaited, watched and stopped.
+
+`worker_state` has its states and transitions; `_enter` performs them.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,9 @@ from busd_plugins.bub.chats import Chat
 from busd_plugins.bub.launching import config_of
 from busd_plugins.bub.sessions import NoSessions, now
 from busd_plugins.bub.spawner import Report, Running, SpawnFailed
+from busd_plugins.bub.starting import Start
+from busd_plugins.bub.telling import close_turns
+from busd_plugins.bub.worker_state import TRANSITIONS, WorkerState, initial_state
 from busd_plugins.bub.workspace import make_workspace, remove_folder
 
 if TYPE_CHECKING:
@@ -21,35 +27,10 @@ if TYPE_CHECKING:
 
 _GONE_SECONDS = 1.0
 _ALONE_SECONDS = 5.0  # after which a slow start lets the next one begin
+_NOT_STARTED = "the agent could not be started"  # as a chat is told
+_NOT_BACK = "the agent lost its connection"
+_STOPPED = "the agent was stopped"
 _FAULT = "the worker could not be started: see the log of the bus"
-
-
-class Start:
-    """A start that is under way: all who want the worker wait for this one."""
-
-    def __init__(self) -> None:
-        self.is_wanted = False  # somebody waits for it; else it is only watched
-        self.scope = anyio.CancelScope()
-        self._refusal: Refuse | None = None
-        self._is_over = anyio.Event()
-
-    async def call_off(self) -> None:
-        """End it before there is a process."""
-        self.scope.cancel()
-        await self._is_over.wait()
-
-    def settle(self, refusal: Refuse | None) -> None:
-        self._refusal = refusal
-        self._is_over.set()
-
-    async def wait(self, seconds: float) -> None:
-        """Wait for its end; raises Refuse saying why if the worker is not there then."""
-        with anyio.move_on_after(seconds):
-            await self._is_over.wait()
-        if not self._is_over.is_set():
-            raise Refuse("the worker is still starting", retry_seconds=1)
-        if self._refusal is not None:
-            raise Refuse(self._refusal.reason, retry_seconds=self._refusal.retry_seconds)
 
 
 class Worker:
@@ -57,14 +38,14 @@ class Worker:
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
-        self.running: Running | None = None
-        self.is_told = False  # to stop
+        self.state = initial_state(agent.session.status)
+        self.running: Running | None = None  # from the spawner's answer to the worker's end
         self._start: Start | None = None
         self._verdict = ""  # why we stop it, if that is its failure
         self._ending = ""  # what is to be said of the last one's end
+        self._told_chat = ""  # the same, as its chat is told
+        self._is_restarting = False
         self._deadline = inf  # by which it must be on the bus
-        self._is_down = False  # between its end and the spawner's next try
-        self._is_launching = False
         self._change = anyio.Event()
         self.ended = anyio.Event()
 
@@ -78,9 +59,38 @@ class Worker:
         return self._start is not None
 
     @property
-    def takes_room(self) -> bool:
-        """It runs, or will in a moment."""
-        return self.running is not None or self._is_launching
+    def is_told(self) -> bool:
+        """It was told to stop, and still runs."""
+        return self.state is WorkerState.ENDING
+
+    # Its state
+
+    def _enter(self, event: str) -> None:
+        """Perform the transition of an event, if there is one, and record it."""
+        before, after = self.state, TRANSITIONS.get((self.state, event))
+        if after is not None:
+            self.state = after
+            stopped_at = now() if after.has_ended else None
+            self.agent.note(status=after.status, stopped_at=stopped_at)
+            self.agent.roster.ctx.log.debug(
+                "worker.changed",
+                agent=self.agent.client_id,
+                event_name=event,
+                before=before.value,
+                after=after.value,
+            )
+        self.changed()
+
+    def joined(self) -> None:
+        """Note that a peer of the worker's name is on the bus."""
+        is_connecting = self.state is WorkerState.CONNECTING
+        self._enter("joined")
+        if is_connecting:
+            self.agent.announce("ready")
+
+    def lost(self) -> None:
+        """Note that its process is gone, with the bus that started it."""
+        self._enter("lost")
 
     # Starting
 
@@ -105,11 +115,13 @@ class Worker:
                 refusal = None
             if start.scope.cancelled_caught:
                 refusal = Refuse("the worker was stopped", retry_seconds=1)
-                self.agent.note(status="stopped", stopped_at=now())
         except Refuse as reason:
             refusal = reason
+            if reason.retry_seconds is None and not self.agent.roster.is_stopping:
+                await self._close_turns("worker_failed", _NOT_STARTED)
         finally:
             self._start = None
+            self._enter("refused")  # if it never came to be launched
             start.settle(refusal)
             if refusal is not None:
                 self.agent.refuse_waiting(refusal)
@@ -117,34 +129,44 @@ class Worker:
 
     async def _get_ready(self, start: Start) -> None:
         await self.agent.roster.is_settled.wait()  # it may run already: see adopt()
-        if self.is_told:
-            await self._until_gone(self.ended)
+        if self.state.is_expected and await self._comes_back():
+            return
         if self.running is not None:
-            if await self._comes_back():
-                return
-            if not (start.is_wanted or self.agent.waiting):
-                return  # it ended by itself, and nobody misses it
+            await self._until_gone(self.ended)
+        if not (start.is_wanted or self.agent.waiting):
+            return  # it ended by itself, and nobody misses it
         if self.agent.is_present:
             self.agent.hand_over_waiting()  # somebody else with the same name stays
             return
-        await self._launch_in_turn()
+        self.agent.roster.check_room()
+        self._enter("wanted")
+        await self._launch_in_turn(start)
         if not await self._comes_back():
             reason = f"the worker ended before it connected: {self._ending}"
             self._give_up(reason)
             raise Refuse(reason)
 
-    async def _launch_in_turn(self) -> None:
+    async def _launch_in_turn(self, start: Start) -> None:
         """Start the process when few others are at it, and give it a while to itself.
 
         All at once they would only slow each other down: 200 interpreters on two cores take longer
-        to connect, each of them, than they may.
+        to connect, each of them, than they may. Its own time begins when its start does.
         """
-        async with self.agent.roster.room_to_start():
+        room = self.agent.roster.room_to_start()
+        if room.available_tokens < 1:
+            start.was_queued = True
+            self.agent.tell_queued()
+        async with room:
             await self._launch()
             self._deadline = anyio.current_time() + self._ready_seconds
             with anyio.move_on_after(_ALONE_SECONDS):
                 while self.running is not None and not self.agent.is_present:
                     await self._change.wait()
+
+    @property
+    def is_queued(self) -> bool:
+        """It is not started yet because others are started first."""
+        return self.state is WorkerState.QUEUED and bool(self._start and self._start.was_queued)
 
     async def _comes_back(self) -> bool:
         """Wait until the worker is on the bus; False if it has ended, raises Refuse if it failed.
@@ -153,10 +175,11 @@ class Worker:
         """
         while not self.agent.is_present:
             if self.running is None:
-                if self.agent.session.status == "failed":
+                if self.state is WorkerState.FAILED:
                     raise Refuse(self._ending)
                 return False
-            left = inf if self._is_down else self._deadline - anyio.current_time()
+            is_timed = self.state in (WorkerState.CONNECTING, WorkerState.READY)
+            left = self._deadline - anyio.current_time() if is_timed else inf
             if left <= 0:
                 await self._too_late(self.running)
             with anyio.move_on_after(left if left < inf else None):
@@ -178,17 +201,20 @@ class Worker:
         """Start the process; raises Refuse, and leaves nothing half done."""
         agent, roster = self.agent, self.agent.roster
         self._verdict = self._ending = ""
-        self.is_told = self._is_down = False
         is_new = agent.client_id not in roster.sessions.known
         try:
-            roster.check_room()
-            self._is_launching = True
+            self._enter("launch")
+            agent.tell_launched()
             chat = Chat(agent.session.channel, agent.session.chat_id)
             workspace = await anyio.to_thread.run_sync(
-                make_workspace, roster.state, chat, config_of(agent.session)
+                make_workspace,
+                roster.state,
+                chat,
+                config_of(agent.session),
+                agent.session.workspace,
             )
             try:
-                await agent.save(workspace=str(workspace), status="spawning", stopped_at=None)
+                await agent.save(workspace=str(workspace), is_interrupted=False)
             except NoSessions:
                 if is_new:
                     await anyio.to_thread.run_sync(remove_folder, workspace)
@@ -203,30 +229,34 @@ class Worker:
             self._give_up(reason)
             raise Refuse(reason) from None
         finally:
-            self._is_launching = False
-            self.changed()
+            self._enter("refused")  # unless it was spawned, or has failed
 
     async def _spawn(self) -> None:
         agent, roster = self.agent, self.agent.roster
         spawner = await roster.spawners.of(agent.session.channel)
-        running = await spawner.start(roster.launch_of(agent))
-        agent.note(systemd_unit=running.unit, spawner=spawner.name, log=running.log)
-        self.take_over(running)
-        await roster.flush()  # now: a bus that comes after us finds the worker by its unit
+        launch, table = roster.launch_of(agent), roster.table_of(agent)
+        running = await spawner.start(launch)
+        agent.note(systemd_unit=running.unit, spawner=spawner.name, log=running.log, table=table)
         agent.announce("spawned")
+        self._take_over(running, "spawned")
+        if agent.is_outdated:
+            roster.reloaded.set()  # while it was started
+        await roster.flush()  # now: a bus that comes after us finds the worker by its unit
 
     def adopt(self, running: Running) -> None:
         """Take over a worker of an earlier bus; it may take a while to find this one."""
-        self.take_over(running)
+        self._take_over(running, "adopted")
         if not self.agent.is_present:
-            self.agent.note(status="spawning")
             self.bring_up(is_wanted=False)
             self._deadline += float(self.agent.roster.settings.agents.adopt_seconds)
 
-    def take_over(self, running: Running) -> None:
-        """Watch a worker that runs."""
+    def _take_over(self, running: Running, event: str) -> None:
+        """Watch a worker that runs; it may have joined the bus before its spawner said so."""
         self.running = running
         self.ended = anyio.Event()
+        self._enter(event)
+        if self.agent.is_present:
+            self.joined()
         self.agent.roster.ctx.tasks.start_soon(self._watch, running)
 
     # Watching
@@ -235,41 +265,63 @@ class Worker:
         try:
             async for report in running.reports():
                 self._take(running, report)
+            if not self._is_taken_up:
+                code = "worker_failed" if self.state is WorkerState.FAILED else "stopped"
+                await self._close_turns(code, self._told_chat)
         finally:
             self.running = None
-            self.is_told = False
             self.ended.set()
             self.changed()
         if self.agent.waiting and not self.agent.roster.is_stopping:
             self.bring_up(is_wanted=True)  # came while it stopped
 
+    @property
+    def _is_taken_up(self) -> bool:
+        """A later worker, of this bus or the next, goes on with the turns of one that ended."""
+        start = self._start
+        is_wanted = bool(self.agent.waiting) or (start is not None and start.is_wanted)
+        is_started_again = self._is_restarting or is_wanted
+        is_failed = self.state is WorkerState.FAILED
+        return self.agent.roster.is_stopping or (is_started_again and not is_failed)
+
+    async def _close_turns(self, code: str, message: str) -> None:
+        await close_turns(self.agent.roster, self.agent.session, code, message)
+
     def _take(self, running: Running, report: Report) -> None:
         agent = self.agent
         if report.kind == "exited":
-            self._is_down = True
-            agent.note(status="spawning")
+            self._enter("exited")
             agent.announce("exited", report.reason, report.last_lines)
         elif report.kind == "restarted":
-            self._is_down = False
-            self._deadline = anyio.current_time() + self._ready_seconds
-            agent.note(systemd_unit=running.unit)
-            agent.announce("restarted", report.reason)
-            if not agent.is_present:
-                self.bring_up(is_wanted=False)
+            self._restarted(running, report)
         elif report.kind == "failed" or self._verdict:
             reason = self._verdict or _with_lines(
                 f"the worker failed: {report.reason}", report.last_lines
             )
+            # Not the reason of a verdict, nor the last lines: they are for the operator.
+            why = _NOT_BACK if self._verdict else f"the agent failed ({report.reason})"
+            self._told_chat = why
             self._give_up(reason, report.last_lines)
         else:
             self._ending = report.reason
-            agent.note(status="stopped", stopped_at=now())
+            self._told_chat = _STOPPED
+            self._enter("stopped")
             agent.announce("stopped", report.reason)
-        self.changed()
+
+    def _restarted(self, running: Running, report: Report) -> None:
+        agent = self.agent
+        self._deadline = anyio.current_time() + self._ready_seconds
+        agent.note(systemd_unit=running.unit)
+        agent.announce("restarted", report.reason)
+        self._enter("restarted")
+        if agent.is_present:
+            self.joined()  # before we heard of it
+        elif self.state.is_expected:
+            self.bring_up(is_wanted=False)
 
     def _give_up(self, reason: str, last_lines: tuple[str, ...] = ()) -> None:
         self._ending = reason
-        self.agent.note(status="failed", stopped_at=now())
+        self._enter("failed")
         self.agent.announce("failed", reason, last_lines)
 
     def changed(self) -> None:
@@ -277,17 +329,31 @@ class Worker:
         self._change.set()
         self._change = anyio.Event()
 
+    async def until_free(self) -> None:
+        """Wait while a peer that is not our worker has its name."""
+        while self.agent.is_present and not self.state.is_expected:
+            await self._change.wait()
+
     # Stopping
+
+    async def restart(self) -> None:
+        """End the worker and start it again; the next one goes on with its turns."""
+        self._is_restarting = True
+        try:
+            await self.stop()
+        finally:
+            self._is_restarting = False
+        self.bring_up(is_wanted=True)
 
     async def stop(self, say_farewell: Callable[[], Awaitable[None]] | None = None) -> None:
         """End the worker, and come back when it is over."""
-        if self._start is not None and not self.takes_room:
+        if self._start is not None and not self.state.takes_room:
             await self._start.call_off()  # it waits for its turn
-        while self._is_launching:
+        while self.state is WorkerState.LAUNCHING:
             await self._change.wait()
         running, ended = self.running, self.ended  # the next one may run before we look again
         if running is not None:
-            self.is_told = True
+            self._enter("told")
             if say_farewell is not None:
                 await say_farewell()
             await running.stop()

@@ -1,9 +1,10 @@
-"""Workspaces: the folder that each chat's agent works in, named so that none ever meets another.
+"""Workspaces: one folder per chat, in which its agent works.
 
-    telegram:123456789/  config.json  data/  logs/
+    telegram-123456789/  config.json  data/  logs/
 
-Whatever the chat id, its folder is one direct child of the workspaces folder: what a file name
-cannot hold is written as %XX, and a long name is cut and ends in its SHA-256.
+The name is the channel and the chat id. It has no `:`, which `venv` and `PATH` refuse. Any chat id
+gives a direct child of the workspaces folder: other characters become %XX, and a long name is
+truncated and ends in its SHA-256. The first `-` ends the channel, so two chats never share a name.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ _KEPT_BYTES = 100  # of a name that is cut
 
 
 def folder_name(chat: Chat) -> str:
-    """Give the name of a chat's folder: readable, and no two chats have the same."""
-    name = f"{_safe(chat.channel)}:{_safe(chat.chat_id)}"
+    """Return the name of a chat's folder: readable, and different for every chat."""
+    channel = _safe(chat.channel).replace("-", "%2D")
+    name = f"{channel}-{_safe(chat.chat_id)}"
     if len(name) <= _MAX_NAME_BYTES:
         return name
     # `~` is never in a name that was not cut.
@@ -42,9 +44,12 @@ def _safe(text: str) -> str:
     return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in encoded)
 
 
-def make_workspace(state: Path, chat: Chat, config: dict[str, Any]) -> Path:
-    """Give the folder of a chat, made and filled if need be; raises OSError and leaves no half."""
-    folder = state / FOLDER / folder_name(chat)
+def make_workspace(state: Path, chat: Chat, config: dict[str, Any], recorded: str = "") -> Path:
+    """Return the folder of a chat, created if it is missing; raises OSError and leaves no half.
+
+    A session that has a `recorded` workspace keeps its folder, whatever its name is.
+    """
+    folder = state / FOLDER / (Path(recorded).name or folder_name(chat))
     folder.parent.mkdir(mode=0o700, exist_ok=True)
     is_new = not folder.exists()
     try:

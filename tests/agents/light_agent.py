@@ -1,7 +1,7 @@
 """A worker that needs nothing but a socket and JSON: it says back what it hears.
 
-What else it does is told by the environment: BEHAVE = echo, silent, stranger, exit:CODE, and by
-the words it gets: `die` (once in its life), `die always`, `pid`, `wait`, `env NAME`.
+What else it does is told by the environment: BEHAVE = echo, silent, slow:SECONDS, stranger,
+exit:CODE, and by the words it gets: `die` (once in its life), `die always`, `pid`, `wait`, `env NAME`.
 """
 
 from __future__ import annotations
@@ -96,6 +96,8 @@ def main() -> None:
         sys.exit(int(detail))
     if how == "silent":
         time.sleep(3600)
+    if how == "slow":
+        time.sleep(float(detail))  # as an interpreter that imports a lot
     client_id = "agent:somebody-else" if how == "stranger" else said("--client-id")
     while True:
         try:

@@ -97,7 +97,7 @@ async def test_a_worker_is_told_who_it_is_and_where_its_workspace_is(loop: Loop)
     with open_daemon(loop, light_workers()) as daemon:
         async with open_bridge(daemon) as bridge:
             await bridge.spawn("1")
-            folder = (daemon.folder / "state/workspaces/telegram:1").resolve()
+            folder = (daemon.folder / "state/workspaces/telegram-1").resolve()
             expected = {
                 "BUSD_ADDRESS": f"unix:{daemon.path}",
                 "BUSD_CLIENT_ID": WORKER,
@@ -213,7 +213,7 @@ async def test_configure_through_the_system_agent_is_for_good(loop: Loop) -> Non
             await bridge.call("agents.restart", clientId=WORKER)
             await bridge.route("1", "hello again")
             assert await bridge.reply("elsewhere", 2) == f"{WORKER}: hello again"
-            configured = daemon.folder / "state/workspaces/telegram:1/data/configured"
+            configured = daemon.folder / "state/workspaces/telegram-1/data/configured"
             assert json.loads(configured.read_text()) == wanted
 
 

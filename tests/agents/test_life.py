@@ -114,7 +114,18 @@ async def test_a_bus_with_very_many_agents_starts(loop: Loop) -> None:
             assert (await bridge.say(last, "19999", "hello")).success
 
 
-async def write_sessions(state: Path, count: int) -> None:
+async def test_an_agent_keeps_the_workspace_of_an_earlier_name(loop: Loop) -> None:
+    folder = Path(mkdtemp(prefix="busd-test-"))
+    state = folder / "state"
+    state.mkdir(mode=0o700)
+    await write_sessions(state, 2, "telegram:{}")
+    with open_daemon(loop, light_workers(), folder=folder) as daemon:
+        async with open_bridge(daemon) as bridge:
+            await bridge.route("1", "env BUSD_WORKSPACE")
+            assert await bridge.reply("1") == str(state / "workspaces/telegram:1")
+
+
+async def write_sessions(state: Path, count: int, name: str = "telegram-{}") -> None:
     """Write the sessions of an earlier bus."""
     sessions = Sessions(state)
     for number in range(count):
@@ -126,7 +137,7 @@ async def write_sessions(state: Path, count: int) -> None:
                 channel=chat.channel,
                 channel_type="telegram",
                 talkto=chat.address,
-                workspace=str(state / "workspaces" / f"telegram:{number}"),
+                workspace=str(state / "workspaces" / name.format(number)),
                 status="stopped",
                 stopped_at=now(),
             )
@@ -275,7 +286,7 @@ async def test_an_agent_that_stopped_long_ago_is_forgotten_with_its_workspace(
         async with open_bridge(daemon) as bridge:
             await bridge.spawn("1")
             workspaces = daemon.folder / "state/workspaces"
-            assert os.listdir(workspaces) == ["telegram:1"]  # noqa: PTH208 - a list of names
+            assert os.listdir(workspaces) == ["telegram-1"]  # noqa: PTH208 - a list of names
             await bridge.call("agents.stop", clientId=WORKER)
             with anyio.fail_after(PATIENCE_SECONDS):
                 while os.listdir(workspaces) or (await bridge.call("agents.list"))["agents"]:  # noqa: PTH208

@@ -204,7 +204,7 @@ async def test_more_workers_than_there_may_be_are_refused(loop: Loop) -> None:
         async with open_bridge(daemon) as bridge:
             await bridge.spawn("1")
             assert await refusal(bridge, "2") == (
-                "no room for another worker: 1 run (setting agents.max_workers)"
+                "no room for another worker: 1 run or start (setting agents.max_workers)"
             )
             assert [agent["chatId"] for agent in (await bridge.call("agents.list"))["agents"]] == [
                 "1"
@@ -244,7 +244,7 @@ async def test_a_full_state_disk_is_said_and_leaves_nothing_half_done(loop: Loop
             assert [agent["chatId"] for agent in (await bridge.call("agents.list"))["agents"]] == [
                 "before"
             ]
-            assert names_in(state / "workspaces") == ["telegram:before"]
+            assert names_in(state / "workspaces") == ["telegram-before"]
             assert (await bridge.route("before", "hello")).success
             remove(state / "ballast")
             assert (await bridge.spawn("1")).success

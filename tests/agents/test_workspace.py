@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import venv
 from itertools import combinations
 from pathlib import Path
 
@@ -23,6 +24,8 @@ STRANGE = [
     "/etc/passwd",
     "a/b",
     "a:b",
+    "b-a:b",
+    "-a:b",
     "a\0b",
     "a\nb",
     "a b",
@@ -49,13 +52,34 @@ def test_no_chat_id_leaves_the_workspaces_folder(chat_id: str, tmp_path: Path) -
 
 
 def test_different_chats_never_share_a_folder() -> None:
-    chats = [Chat(channel, each) for channel in ("telegram", "a", "a%3Ab") for each in STRANGE]
+    channels = ("telegram", "a", "a%3Ab", "a-b", "a%2Db")
+    chats = [Chat(channel, each) for channel in channels for each in STRANGE]
     for one, other in combinations(chats, 2):
         assert folder_name(one) != folder_name(other)
 
 
 def test_a_usual_chat_id_is_the_name_of_its_folder() -> None:
-    assert folder_name(Chat("telegram", "-100123")) == "telegram:-100123"
+    assert folder_name(Chat("telegram", "-100123")) == "telegram--100123"
+
+
+@pytest.mark.parametrize("chat_id", STRANGE, ids=range(len(STRANGE)))
+def test_no_workspace_has_the_path_separator_in_its_name(chat_id: str) -> None:
+    assert os.pathsep not in folder_name(Chat("telegram", chat_id))
+
+
+@pytest.mark.parametrize("chat_id", ["123", "-100123", "a:b", "../x"])
+def test_a_virtual_environment_can_be_made_in_a_workspace(chat_id: str, tmp_path: Path) -> None:
+    folder = make_workspace(tmp_path, Chat("telegram", chat_id), {})
+    venv.create(folder / "venv", with_pip=False)
+
+
+def test_a_session_keeps_the_workspace_that_its_record_names(tmp_path: Path) -> None:
+    old = tmp_path / "workspaces" / "telegram:1"
+    (old / "data").mkdir(parents=True)
+    (old / "data" / "kept").write_text("here")
+    folder = make_workspace(tmp_path, Chat("telegram", "1"), {}, str(old))
+    assert (folder / "data" / "kept").read_text() == "here"
+    assert os.listdir(tmp_path / "workspaces") == ["telegram:1"]  # noqa: PTH208 - names
 
 
 def test_a_workspace_is_private_and_says_whose_it_is(tmp_path: Path) -> None:
@@ -77,11 +101,11 @@ def test_making_a_workspace_again_keeps_what_is_in_it(tmp_path: Path) -> None:
 
 def test_a_workspace_that_cannot_be_made_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "workspaces").mkdir()
-    blocked = tmp_path / "workspaces" / "telegram:1"
+    blocked = tmp_path / "workspaces" / "telegram-1"
     blocked.write_text("a file")
     with pytest.raises(OSError, match="exists"):
         make_workspace(tmp_path, Chat("telegram", "1"), {})
-    assert [each.name for each in (tmp_path / "workspaces").iterdir()] == ["telegram:1"]
+    assert [each.name for each in (tmp_path / "workspaces").iterdir()] == ["telegram-1"]
 
 
 @pytest.mark.parametrize("place", [".", "..", "other", "workspaces", "workspaces/a/b"])

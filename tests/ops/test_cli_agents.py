@@ -58,10 +58,12 @@ def test_the_agents_are_a_table(terminal: Terminal, suffix: str, args: list[str]
     said = terminal.busd("agents", *args)
     assert (said.code, said.err) == (0, "")
     head, *rows = said.out.splitlines()
-    assert head.split() == ["AGENT", "CHAT", "STATUS", "PID", "LAST", "HEARD", "WAITING"]
+    columns = ["AGENT", "CHAT", "STATUS", "PID", "LAST", "HEARD", "WAITING", "SETTINGS"]
+    assert head.split() == columns
     [row] = [row.split() for row in rows if row.startswith(agent)]
     assert row[1:3] == [f"terminal:a{suffix}", "running"]
     assert row[3].isdigit()
+    assert row[-1] == "current"
 
 
 def test_a_limit_says_that_there_are_more(terminal: Terminal, suffix: str) -> None:
@@ -101,7 +103,7 @@ def test_show_tells_all_there_is_to_know(terminal: Terminal, suffix: str) -> Non
     facts = dict(line.split(maxsplit=1) for line in said.out.splitlines())
     assert facts["clientId"] == agent
     assert facts["talkto"] == f"terminal:a{suffix}"
-    assert facts["workspace"].endswith(f"/terminal:a{suffix}")
+    assert facts["workspace"].endswith(f"/terminal-a{suffix}")
     shown = json.loads(terminal.busd("agents", "show", agent, "--json").out)
     assert shown["agent"]["clientId"] == agent
 

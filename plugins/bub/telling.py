@@ -1,0 +1,98 @@
+"""What the bus itself tells a chat about its turns, in the name of the chat's agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import anyio
+import anyio.to_thread
+import msgspec
+from msgspec import Raw
+
+from busd import (
+    AgentEvent,
+    TgReply,
+    UnfinishedTurn,
+    event_address,
+    finish_turns,
+    unfinished_turns,
+)
+
+if TYPE_CHECKING:
+    from busd import Sent
+    from busd_plugins.bub.roster import Roster
+    from busd_plugins.bub.sessions import Session
+
+StepStatus = Literal["in_progress", "complete"]
+_START_STEP = "waiting for the agent to be started"
+# A bridge that restarts with the bus is back within seconds.
+_PAUSES = (0.25, 0.5, 1.0, 2.0, 4.0)
+
+
+async def close_turns(roster: Roster, session: Session, code: str, message: str) -> None:
+    """Tell a chat which of its turns nobody will answer, and have no later worker take them up.
+
+    They were acked: without this they would go silent.
+    """
+    workspace = Path(session.workspace)
+    has_any = bool(session.workspace)
+    turns = await anyio.to_thread.run_sync(unfinished_turns, workspace) if has_any else []
+    if not turns:
+        return
+    for turn in turns:
+        tell_failure(roster, session, turn, code, message)
+    try:
+        await anyio.to_thread.run_sync(finish_turns, workspace, turns)
+    except OSError as problem:
+        roster.ctx.log.warning(
+            "turns.not_closed", agent=session.client_id, reason=problem.strerror or str(problem)
+        )
+
+
+def tell_failure(
+    roster: Roster, session: Session, turn: UnfinishedTurn, code: str, message: str
+) -> None:
+    """Tell a chat that a turn has failed: as an event, and as a reply that every bridge shows."""
+    tell_event(
+        roster, session, "turn.error", {"turn": turn.reply_to, "code": code, "message": message}
+    )
+    chat_id = session.talkto.partition(":")[2] or session.talkto
+    reply = TgReply(
+        f"Sorry, that failed: {message}",
+        reply_to_message_id=turn.reply_to,
+        chat_id=chat_id,
+        channel=session.channel_type,
+    )
+
+    def send() -> Sent:
+        # The id that the agent's own reply would have: whoever gets both can tell.
+        message_id = f"{turn.message_id}.reply"
+        return roster.ctx.send(
+            session.talkto, reply, sender=session.client_id, message_id=message_id
+        )
+
+    roster.ctx.tasks.start_soon(_deliver, send, send())
+
+
+def tell_step(roster: Roster, session: Session, turn: UnfinishedTurn, status: StepStatus) -> None:
+    """Show that a turn waits until its agent is started, or does so no more."""
+    step = {"turn": turn.reply_to, "id": f"{turn.message_id}.start", "name": _START_STEP}
+    tell_event(roster, session, "turn.step", {**step, "payload": "", "status": status})
+
+
+def tell_event(roster: Roster, session: Session, event: str, data: dict[str, Any]) -> None:
+    """Send an event of a turn to whoever shows those of the chat."""
+    told = AgentEvent(event, Raw(msgspec.json.encode(data)))
+    roster.ctx.post(event_address(session.talkto), told, sender=session.client_id)
+
+
+async def _deliver(send: Callable[[], Sent], sent: Sent) -> None:
+    """Send a reply again, under the same id, until somebody has it."""
+    for pause in _PAUSES:
+        receipt = await sent
+        if not receipt.accepted or any(ack.success for ack in receipt.acks):
+            return
+        await anyio.sleep(pause)
+        sent = send()
