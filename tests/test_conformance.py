@@ -12,6 +12,7 @@ alice < {"jsonrpc": "2.0", …}       gets exactly this next: "$name" is bound w
                                     seen, and must be the same wherever it is seen again
 alice gets nothing                  has nothing waiting but the answer to a ping
 alice leaves                        closes its connection
+alice misses bob                    waits until the bus says that bob is gone
 alice is closed                     sees the bus close its connection
 """
 
@@ -28,7 +29,7 @@ from typing import Protocol
 import pytest
 
 from tests.conftest import DaemonWith
-from tests.wire_peers import Json, Peer, Transport, connect
+from tests.wire_peers import Json, Peer, Transport, connect, until_gone
 
 _TABLE = Path(__file__).parent / "data" / "conformance.txt"
 _FORMATS = {
@@ -140,6 +141,8 @@ class Stage:
             peer.expect_nothing()
         elif (verb, text) == ("is", "closed"):
             peer.expect_close()
+        elif verb == "misses":
+            until_gone(text, peer)
         else:
             assert verb == "leaves", f"what is {verb!r}?"
             peer.close()

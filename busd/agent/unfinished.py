@@ -15,6 +15,7 @@ import msgspec
 from msgspec import UNSET
 
 from busd.agent.ledger import FILE_NAME, Entry
+from busd.rpc.reading import Id
 from busd.vocabulary.payload import decode_payload
 
 MAX_TURNS = 200  # an agent has a hundred that wait, and one that runs
@@ -30,7 +31,7 @@ class UnfinishedTurn(msgspec.Struct, frozen=True):
     """A message that was acked and has no answer; `reply_to` is how whoever wrote it names it."""
 
     message_id: str
-    reply_to: str
+    reply_to: Id
 
 
 def unfinished_turns(workspace: Path) -> list[UnfinishedTurn]:

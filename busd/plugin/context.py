@@ -19,6 +19,7 @@ from busd.bus.message import NOTHING, Message, Receipt, check_message_id
 from busd.client.incoming import encode_payload
 from busd.errors import ConfigError, NotSubscribed, Refuse, RequestError
 from busd.rpc.envelope import RequestId
+from busd.rpc.reading import Id
 from busd.vocabulary.payload import Payload, author_of, decode_payload, type_name_of, write_message
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Context:
         return self._head.sender or self.sender
 
     @property
-    def own_message_id(self) -> str:
+    def own_message_id(self) -> Id:
         """The payload's own `messageId`, by which its author knows it; "" if it has none."""
         return self._head.message_id or ""
 

@@ -100,10 +100,7 @@ async def take_report(roster: Roster, event: AgentEvent, ctx: Context) -> None:
     agent = roster.agents.get(ctx.sender)
     if event.event != "configured" or agent is None:
         return
-    try:
-        wanted = msgspec.json.decode(event.data, type=Configure)
-    except (msgspec.MsgspecError, RecursionError) as problem:
-        raise Refuse(f"configured: content.data: {problem}") from None
+    wanted = event.read(Configure)
     agent.configure(wanted, has_worker_heard=True)
     await _keep(roster)
 

@@ -85,4 +85,4 @@ def test_a_ledger_full_of_nonsense_costs_no_more_than_its_limit(tmp_path: Path, 
             written.write(json.dumps(line).encode() + b"\n")
     turns = unfinished_turns(tmp_path)
     assert len(turns) == MAX_TURNS
-    assert max(len(turn.reply_to) for turn in turns) == 256
+    assert max(len(str(turn.reply_to)) for turn in turns) == 256
