@@ -20,7 +20,7 @@ def check_guard(state: Path) -> Iterator[Finding]:
         name = _FILE.fullmatch(file.name)
         if name is None or not _is_alive(file):
             continue  # a bus that was killed; the next one removes it
-        running = _running_units(f"{name[1]}-*{name[2]}.service")
+        running = _running_units(f"{name[1]}*-{name[2]}.service")
         if running:
             yield Finding("guard", "ok", f"{running[0]} runs: workers end with the bus")
         elif running is not None:

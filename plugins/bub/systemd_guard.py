@@ -31,7 +31,7 @@ class Guards:
 
     def __init__(self, manager: ServiceManager, household: int, folder: Path) -> None:
         self._manager = manager
-        self._prefix = f"busd-guard-{household:010x}-"
+        self._prefix = f"busd-guard-{household:010x}"
         self._folder = folder
         self._kind = ""
         self._away_seconds = 0.0  # that the daemon may be away
@@ -46,7 +46,7 @@ class Guards:
         self._away_seconds = agents.adopt_seconds if is_kept else 0.0
         _write_pid(self._pid_file)
         async with self._is_starting:
-            for unit in await self._manager.states(f"{self._prefix}*{self._kind}.service"):
+            for unit in await self._manager.states(f"{self._prefix}*-{self._kind}.service"):
                 if not await self.has_ended(unit):
                     return self._use(unit)  # of an earlier daemon, and now of this one
             return await self._run()
@@ -69,13 +69,13 @@ class Guards:
 
     @property
     def _pid_file(self) -> Path:
-        return self._folder / f"{self._prefix}{self._kind}.pid"
+        return self._folder / f"{self._prefix}-{self._kind}.pid"
 
     async def _run(self) -> None:
-        known = await self._manager.states(f"{self._prefix}*.service")
+        known = await self._manager.states(f"{self._prefix}-*.service")
         # Never a name that was used: workers bound to the one before may still be about to end.
-        names = (f"{self._prefix}{n}-{self._kind}.service" for n in count(2))
-        first = f"{self._prefix}{self._kind}.service"
+        names = (f"{self._prefix}-{n}-{self._kind}.service" for n in count(2))
+        first = f"{self._prefix}-{self._kind}.service"
         unit = next(n for n in chain([first], names) if n not in known and n not in self.units)
         script = _GUARD.replace("$", "$$")  # systemd puts variables into a command line itself
         done = await self._manager.run(
