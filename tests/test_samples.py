@@ -92,6 +92,7 @@ def test_the_waiter_takes_an_order(tmp_path: Path) -> None:
     ):
         wait_for("agent:waiter", guest)
         [ack] = guest.send("agent:waiter", {"type": "order", "pizza": "funghi"}).acks
+        assert ack.success, ack
         assert ack.read() == {"type": "ordered", "cooks": 0}
         [ack] = guest.send("agent:waiter", {"type": "order", "pizza": "x", "count": 11}).acks
         assert (ack.success, ack.message, ack.retry_seconds) == (False, "too many", 60)

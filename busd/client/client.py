@@ -107,6 +107,7 @@ class Client:
 
     async def run_forever(self) -> None:
         """Let the handlers work until we are cancelled; raises if the bus refuses us for good."""
+        self.hand_out(is_complete=True)
         await self.caller.wait_for_end()
 
     async def _introduce(self, line: Line) -> None:
@@ -219,6 +220,7 @@ class Client:
 
         def registered(function: H) -> H:
             self.handlers.add(type_name, function, function)
+            self.hand_out()
             return function
 
         return registered
@@ -251,6 +253,20 @@ class Client:
         else:
             self._inbox.append(incoming)
             self._inbox_filled.set()
+
+    def hand_out(self, *, is_complete: bool = False) -> None:
+        """Give messages that came before their handler did to that handler.
+
+        The first one may come in the same chunk as the answer to `initialize`. If no handlers are
+        added any more, `is_complete`, messages that none of them takes get a failed ack.
+        """
+        waiting, self._inbox = self._inbox, deque()
+        for incoming in waiting:
+            found = self.handlers.find(incoming)
+            if found or (is_complete and self.handlers and not self._is_iterated):
+                self._workers.put((incoming, found))
+            else:
+                self._inbox.append(incoming)
 
     async def _handle(self, item: tuple[Incoming, Found | None]) -> None:
         message, found = item

@@ -56,6 +56,7 @@ class SyncClient:
             concurrency=concurrency,
         )
         self._stack = ExitStack()
+        self._is_open = False
 
     @property
     def client_id(self) -> str:
@@ -73,6 +74,7 @@ class SyncClient:
             self._portal: BlockingPortal = stack.enter_context(portal)
             stack.enter_context(self._portal.wrap_async_context_manager(self._client))
             self._stack = stack.pop_all()
+        self._is_open = True
         return self
 
     def __exit__(
@@ -81,6 +83,7 @@ class SyncClient:
         problem: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._is_open = False
         self._stack.__exit__(kind, problem, trace)
 
     def run_forever(self) -> None:
@@ -150,6 +153,8 @@ class SyncClient:
                 return await anyio.to_thread.run_sync(function, argument)
 
             self._client.handlers.add(type_name, function, run_in_thread)
+            if self._is_open:
+                self._portal.call(self._client.hand_out)
             return function
 
         return registered

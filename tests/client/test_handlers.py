@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -13,6 +14,7 @@ from msgspec import UNSET, Raw
 
 from busd import Ack, Client, Incoming, Refuse
 from tests.client.conftest import MakeClient
+from tests.client.scripted_bus import ScriptedLine, open_scripted_bus, process_message
 from tests.daemons import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -36,6 +38,42 @@ async def ack_of(bus: Client, payload: Any) -> Ack:
     """Send a message to oneself and give the one ack."""
     [ack] = (await bus.send(bus.client_id, payload)).acks
     return ack
+
+
+async def test_a_message_that_comes_before_its_handler_is_answered_by_it(tmp_path: Path) -> None:
+    answers: list[Any] = []
+    is_over = anyio.Event()
+
+    async def script(line: ScriptedLine) -> None:
+        hello = await line.read()
+        welcome = {"jsonrpc": "2.0", "id": hello["id"], "result": {"serverId": "bus-scripted"}}
+        early = [process_message(n, "ann", {"type": kind}) for n, kind in ((1, "tea"), (2, "soup"))]
+        await line.say(welcome, *early)  # all in one chunk
+        answers.extend([await line.read(), await line.read()])
+        is_over.set()
+        await line.listen_forever()
+
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with (
+            open_scripted_bus(tmp_path / "bus.sock", script) as address,
+            Client("ann", address=address) as ann,
+            anyio.create_task_group() as tasks,
+        ):
+
+            @ann.on("cake")
+            def cake(message: Incoming) -> None:
+                raise AssertionError("there was none")
+
+            @ann.on("tea")
+            def tea(message: Incoming) -> dict[str, str]:
+                return {"by": "tea"}
+
+            tasks.start_soon(ann.run_forever)
+            await is_over.wait()
+            tasks.cancel_scope.cancel()
+    by_id = {answer["id"]: answer["result"] for answer in answers}
+    assert (by_id[1]["success"], by_id[1]["payload"]) == (True, {"by": "tea"})
+    assert (by_id[2]["success"], by_id[2]["message"]) == (False, "no handler for type 'soup'")
 
 
 async def test_each_type_has_its_handler_and_the_rest_has_one(client: MakeClient) -> None:

@@ -34,7 +34,7 @@ from tests.client.restarts import Restartable
 from tests.daemons import PATIENCE_SECONDS
 
 # Ours, though others of our files must see it.
-INTERNAL = {"answer_nowait"}
+INTERNAL = {"answer_nowait", "hand_out"}
 
 Join = Callable[[str], SyncClient]
 
@@ -133,6 +133,15 @@ def test_an_async_handler_is_a_mistake_that_is_told_at_once(unix: str) -> None:
 
     with pytest.raises(TypeError, match="a plain function, not an async one"):
         SyncClient("bob", address=unix).on()(answer)
+
+
+def test_a_message_that_comes_before_its_handler_is_answered_by_it(join: Join) -> None:
+    ann, bob = join("ann"), join("bob")
+    ann.post(bob.client_id, {"type": "tea"})
+    bob.ping()  # answered behind the message, which is here now
+    taken = threading.Event()
+    bob.on("tea")(lambda message: taken.set())
+    assert taken.wait(PATIENCE_SECONDS)
 
 
 def test_handlers_may_wait_for_each_other_and_send(join: Join) -> None:
