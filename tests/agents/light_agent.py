@@ -1,7 +1,8 @@
 """A worker that needs nothing but a socket and JSON: it says back what it hears.
 
 What else it does is told by the environment: BEHAVE = echo, silent, slow:SECONDS, stranger,
-exit:CODE, and by the words it gets: `die` (once in its life), `die always`, `pid`, `wait`, `env NAME`.
+exit:CODE, and by the words it gets: `die` (once in its life), `die always`, `pid`, `wait`,
+`env NAME`.
 """
 
 from __future__ import annotations
