@@ -26,8 +26,8 @@ from busd import (
 )
 from busd_plugins.bub.chats import check_address
 from busd_plugins.bub.errand import Errand
-from busd_plugins.bub.sessions import Session, now
-from busd_plugins.bub.telling import tell_failure, tell_step
+from busd_plugins.bub.sessions import HeldMessage, NoSessions, Session, now
+from busd_plugins.bub.telling import NOT_STARTED, tell_failure, tell_step
 from busd_plugins.bub.waiting import Waiting
 from busd_plugins.bub.worker import Worker
 
@@ -41,7 +41,6 @@ _RETRY_SECONDS = 1.0
 _FAREWELL_SECONDS = 2.0  # for a worker to tell its users that it is stopped
 _MAX_SETTINGS_BYTES = 64 * 1024  # of one session
 _STOPPED = "the agent was stopped by the operator"
-_NOT_STARTED = "the agent could not be started"  # as a chat is told
 _QUEUED = "the agent is started after others; the answer comes then"
 _SPAWN_SECONDS = 33.0  # existing bridges wait 35 for a spawn_result
 
@@ -107,9 +106,13 @@ class Agent:
             is_kept = errand.was_queued and errand in self.waiting
             if not is_kept:
                 raise Refuse("no answer in time", retry_seconds=_RETRY_SECONDS)
-            self.roster.ctx.tasks.start_soon(self._carry_late, errand)
+            number = await self._hold(errand)
+            self.roster.ctx.tasks.start_soon(self._carry_late, errand, number)
             answer = GeneralResponse("ok", _QUEUED, errand.ctx.message_id)
             return Ack(payload=write_message(answer, sender=SYSTEM))
+        except NoSessions as problem:
+            is_kept = False
+            raise Refuse(str(problem), retry_seconds=_RETRY_SECONDS) from None
         finally:
             if not is_kept:
                 self.waiting.discard(errand)  # its sender has been told something else by now
@@ -121,16 +124,34 @@ class Agent:
             self._place(errand)  # in front of all that came later
         return ack
 
-    async def _carry_late(self, errand: Errand) -> None:
+    async def _hold(self, errand: Errand) -> int:
+        """Write a message down before it is acked: a bus that ends now leaves it to the next."""
+        await self.save()  # the next one has to know whose it is
+        ctx, turn = errand.ctx, errand.turn
+        assert turn is not None  # nothing else is told to wait
+        held = HeldMessage(
+            client_id=self.client_id,
+            place=errand.number,
+            message_id=ctx.message_id,
+            reply_to=turn.reply_to,
+            sender=ctx.sender,
+            payload=bytes(ctx.payload),
+        )
+        return await self.roster.sessions.hold(held)
+
+    async def _carry_late(self, errand: Errand, number: int) -> None:
         """Carry a message on after its sender had an ack; if that fails, the chat is told."""
         try:
             ack = await self._carry(errand)
             reason = "" if ack.success else ack.message
         except Refuse as refusal:
             self.roster.ctx.log.warning("message.late", agent=self.client_id, reason=refusal.reason)
-            reason = _STOPPED if refusal.reason == _STOPPED else _NOT_STARTED
+            reason = _STOPPED if refusal.reason == _STOPPED else NOT_STARTED
         finally:
             self.waiting.discard(errand)
+        if self.roster.is_stopping:
+            return  # the next bus has it
+        self.roster.sessions.release(number)
         if reason and errand.turn is not None:
             tell_failure(self.roster, self.session, errand.turn, "worker_failed", reason)
 

@@ -17,7 +17,7 @@ from busd_plugins.bub.launching import fingerprint_of, launch_of
 from busd_plugins.bub.sessions import NoSessions, Session, Sessions, now
 from busd_plugins.bub.spawner import Launch
 from busd_plugins.bub.spawners_in_use import SpawnersInUse
-from busd_plugins.bub.taking_up import take_up_turns
+from busd_plugins.bub.taking_up import send_held, take_up_turns
 from busd_plugins.bub.waiting import Held
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Roster:
     async def settle(self) -> None:
         """Take over the workers that still run; until then nobody is started.
 
-        Then those are started that ended with an earlier bus and have turns to finish.
+        Then what an earlier bus left undone is taken up.
         """
         at_once = anyio.CapacityLimiter(_ADOPTED_AT_ONCE)
         try:
@@ -77,7 +77,8 @@ class Roster:
                         tasks.start_soon(self._adopt, agent, at_once)
         finally:
             self.is_settled.set()
-        await take_up_turns(self)
+        self.ctx.tasks.start_soon(take_up_turns, self)
+        self.ctx.tasks.start_soon(send_held, self)
 
     async def _adopt(self, agent: Agent, at_once: anyio.CapacityLimiter) -> None:
         async with at_once:

@@ -18,7 +18,7 @@ from busd_plugins.bub.launching import config_of
 from busd_plugins.bub.sessions import NoSessions, now
 from busd_plugins.bub.spawner import Report, Running, SpawnFailed
 from busd_plugins.bub.starting import Start
-from busd_plugins.bub.telling import close_turns
+from busd_plugins.bub.telling import NOT_STARTED, close_turns
 from busd_plugins.bub.worker_state import TRANSITIONS, WorkerState, initial_state
 from busd_plugins.bub.workspace import make_workspace, remove_folder
 
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 _GONE_SECONDS = 1.0
 _ALONE_SECONDS = 5.0  # after which a slow start lets the next one begin
-_NOT_STARTED = "the agent could not be started"  # as a chat is told
-_NOT_BACK = "the agent lost its connection"
+_NOT_BACK = "the agent lost its connection"  # as a chat is told
 _STOPPED = "the agent was stopped"
 _FAULT = "the worker could not be started: see the log of the bus"
 
@@ -118,7 +117,7 @@ class Worker:
         except Refuse as reason:
             refusal = reason
             if reason.retry_seconds is None and not self.agent.roster.is_stopping:
-                await self._close_turns("worker_failed", _NOT_STARTED)
+                await self._close_turns("worker_failed", NOT_STARTED)
         finally:
             self._start = None
             self._enter("refused")  # if it never came to be launched

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from busd import Ack
@@ -108,6 +110,40 @@ async def test_a_message_that_was_acked_in_the_queue_and_failed_is_told_to_its_c
 
 
 WEB_REPLY = ("web:7", "tg_reply")
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+async def test_a_message_that_was_acked_in_the_queue_outlives_the_bus(
+    loop: Loop, end: signal.Signals
+) -> None:
+    slow = {"workers.default.environment.BEHAVE": "slow:60", "agents.ready_seconds": 60.0}
+    acks: list[Ack] = []
+
+    async def say(bridge: Bridge, text: str) -> None:
+        acks.append(await bridge.route("2", text, f"m-{text}"))
+
+    with open_daemon(loop, light_workers(**QUEUE | slow)) as daemon:
+        async with open_bridge(daemon) as bridge:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(bridge.route, "1", "hello")
+                await bridge.event("spawned")
+                for text in ("one", "two", "three"):
+                    tasks.start_soon(say, bridge, text)
+                await bridge.wait_for(lambda *_: len(steps(bridge)) == 3)
+            assert [ack.success for ack in acks] == [True] * 3
+            daemon.signal(end)
+            await anyio.to_thread.run_sync(daemon.wait)
+        daemon.start_again(loop, light_workers())
+        async with open_bridge(daemon) as bridge:  # it only listens
+            worker = Chat("telegram", "2").agent_id
+            await bridge.reply("2", 3)
+            said = [f"{worker}: {text}" for text in ("one", "two", "three")]
+            assert bridge.replies("2") == said
+            daemon.stop()
+        daemon.start_again(loop, light_workers())
+        async with open_bridge(daemon) as bridge:
+            await bridge.spawn("2")
+            assert bridge.replies("2") == []  # once is enough
 
 
 async def test_a_queue_that_is_full_says_so(loop: Loop) -> None:
