@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from busd.plugin.context import Context, Sent
     from busd.plugin.plugin import Plugin
+    from busd.rpc.envelope import as_many_as_fit
     from busd.vocabulary.addresses import (
         EVENTS_PREFIX,
         channel_of,
@@ -92,6 +93,7 @@ _HOME = {
     "chat_address": "busd.vocabulary.addresses",
     "event_address": "busd.vocabulary.addresses",
     "finish_turns": "busd.agent.unfinished",
+    "as_many_as_fit": "busd.rpc.envelope",
     "message": "busd.vocabulary.payload",
     "prefix_of": "busd.vocabulary.addresses",
     "read_message": "busd.vocabulary.payload",
@@ -134,6 +136,7 @@ __all__ = [
     "TurnFailed",
     "UnfinishedTurn",
     "WorkerSettings",
+    "as_many_as_fit",
     "channel_of",
     "chat_address",
     "event_address",

@@ -51,6 +51,11 @@ def has_wildcard(pattern: str) -> bool:
     return "*" in pattern or "?" in pattern or _CLASS.search(pattern) is not None
 
 
+def split_glob(pattern: str) -> list[str]:
+    """Return the pieces of a glob: runs of stars, classes with their brackets, and characters."""
+    return _PIECE.findall(pattern)
+
+
 def compile_glob(pattern: str) -> re.Pattern[str]:
     """Return the expression that matches what the glob does, as `fnmatch` understands globs.
 
@@ -69,7 +74,7 @@ def compile_glob(pattern: str) -> re.Pattern[str]:
 def _between_stars(pattern: str) -> list[str]:
     """Return the expressions of what stands before, between and after the stars."""
     parts = [""]
-    for piece in _PIECE.findall(pattern):
+    for piece in split_glob(pattern):
         if piece[0] == "*":
             parts.append("")
         elif piece == "?":

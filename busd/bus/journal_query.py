@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 from msgspec import field
 
+from busd.bus.address import split_glob
 from busd.bus.journal import Status
 from busd.errors import ConfigError
 
@@ -141,8 +142,21 @@ def tail(
 
 
 def glob_of(pattern: str) -> str:
-    """Give the pattern as SQLite's GLOB reads it, to which `[` means something too."""
-    return pattern.replace("[", "[[]")
+    """Return the pattern as SQLite's GLOB reads it, whose classes are negated by `^`."""
+    return "".join(map(_piece_of, split_glob(pattern)))
+
+
+def _piece_of(piece: str) -> str:
+    if piece == "[":
+        return "[[]"
+    if piece[0] != "[":
+        return piece
+    body = piece[1:-1]
+    if body.startswith("!"):
+        return f"[^{body[1:]}]"
+    if body.startswith("^"):
+        return f"[{body[1:]}^]" if body != "^" else "^"
+    return piece
 
 
 def _select(path: Path, query: str, values: tuple[object, ...] | dict[str, object]) -> list[_Row]:

@@ -28,13 +28,12 @@ from busd.errors import (
 )
 from busd.rpc.discover import describe_methods
 from busd.rpc.endpoint import Asker
-from busd.rpc.envelope import RequestId, encode
+from busd.rpc.envelope import ENVELOPE_BYTES, RequestId, encode
 from busd.rpc.methods import DEFERRED, Methods
 from busd.wire.credentials import with_certificate
 
 methods: Methods[RemotePeer] = Methods()
 _QUOTE = ord('"')
-_ENVELOPE_BYTES = 2_048  # of an answer around its list: a request's id has up to 256 characters
 _MAX_DIGITS = 18
 
 
@@ -214,7 +213,7 @@ def get_status(
     seen = 0 if params.after is UNSET else _number_of(params.after)
     numbered = ((_number_of(each.connection_id), each) for each in peer.bus.peers)
     members = sorted(each for each in numbered if each[0] > seen)
-    room = asker.max_frame_bytes - _ENVELOPE_BYTES
+    room = asker.max_frame_bytes - ENVELOPE_BYTES
     shown: list[Any] = []  # each is a ConnectionStatus that is encoded already
     for _, member in members:
         entry = encode(_status_of(member, is_for_admin=peer.rights.is_admin))

@@ -30,7 +30,7 @@ from busd.ops.control import register_control, require_admin
 from busd.ops.running import RunningBus
 from busd.plugin.host import PluginStatus
 from busd.rpc.endpoint import Asker
-from busd.rpc.envelope import RequestId
+from busd.rpc.envelope import ENVELOPE_BYTES, RequestId, as_many_as_fit
 from busd.rpc.methods import DEFERRED, Methods
 
 log = structlog.get_logger("busd.ops")
@@ -84,6 +84,7 @@ class TraceParams(msgspec.Struct, rename="camel"):
 class Traced(msgspec.Struct, rename="camel", omit_defaults=True):
     attempts: list[Attempt]
     is_behind: bool = False  # the latest messages are not written yet
+    more_attempts: int = 0  # how many did not fit into one frame
 
 
 class LogParams(msgspec.Struct, rename="camel"):
@@ -173,7 +174,14 @@ def admin_methods(daemon: RunningBus) -> Methods[RemotePeer]:
         """Tell the whole life of a message, by the activity log."""
         journal = _readable_journal(daemon, peer)
         query = partial(trace, journal.path, params.message_id)
-        daemon.offload.put(lambda: Traced(*journal.read(query)), asker, request_id)
+        room = asker.max_frame_bytes - ENVELOPE_BYTES
+
+        def answer() -> Traced:
+            attempts, is_behind = journal.read(query)
+            shown = as_many_as_fit(attempts, room)
+            return Traced(shown, is_behind, len(attempts) - len(shown))
+
+        daemon.offload.put(answer, asker, request_id)
         return DEFERRED
 
     @table.register("bus.log", LogParams, Logged, errors=(AccessRefused, InvalidParams))
@@ -191,7 +199,15 @@ def admin_methods(daemon: RunningBus) -> Methods[RemotePeer]:
             after_id=params.after_id,
             limit=params.limit,
         )
-        daemon.offload.put(lambda: Logged(*journal.read(query)), asker, request_id)
+        room = asker.max_frame_bytes - ENVELOPE_BYTES
+        is_latest = params.after_id is None
+
+        def answer() -> Logged:
+            entries, is_behind = journal.read(query)
+            shown = as_many_as_fit(entries[::-1] if is_latest else entries, room)
+            return Logged(shown[::-1] if is_latest else shown, is_behind)
+
+        daemon.offload.put(answer, asker, request_id)
         return DEFERRED
 
     register_control(table, daemon)

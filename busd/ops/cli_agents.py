@@ -269,11 +269,23 @@ def agents_export(address: str | None, as_json: bool) -> None:
     """
     import msgspec
 
-    found = _call(address, "agents.export", {})
+    with _explained():
+        found = with_client(address, _export)
     if as_json:
         print_json(found)
     else:
         click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+
+
+async def _export(bus: Client) -> dict[str, Any]:
+    """Return all sessions, in as many calls as it takes."""
+    found: dict[str, Any] = await bus.call("agents.export")
+    more = found.pop("more", 0)
+    while more:
+        page = await bus.call("agents.export", {"after": max(found["sessions"])})
+        found["sessions"] |= page["sessions"]
+        more = page.get("more", 0)
+    return found
 
 
 def _call(address: str | None, method: str, params: dict[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import inf
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -13,6 +14,9 @@ from busd.errors import RequestError
 P = TypeVar("P")
 R = TypeVar("R")
 
+T = TypeVar("T")
+_PAGE_BYTES = 3 << 18  # of a list in an answer: leaves room in a frame of the default size
+ENVELOPE_BYTES = 2_048  # around a list in an answer: a request's id has up to 256 characters
 _SHORT_CHARACTERS = 200  # of an error's message, if all of it would not fit
 # A request's id is kept until its answer, and in the activity log: not as long as a frame, then.
 TextId = Annotated[str, Meta(max_length=256)]
@@ -138,6 +142,17 @@ def encode_failure(
     body = ErrorBody(fault.code, fault.message[:_SHORT_CHARACTERS], rule)
     frame = encode(Failure(request_id, body))
     return frame if len(frame) <= max_frame_bytes else encode(Failure(None, body))
+
+
+def as_many_as_fit(items: Iterable[T], max_bytes: float = _PAGE_BYTES) -> list[T]:
+    """Return the first items whose JSON fits into so many bytes together: part of an answer."""
+    fitting: list[T] = []
+    for item in items:
+        max_bytes -= len(encode(item)) + 1
+        if max_bytes < 0:
+            break
+        fitting.append(item)
+    return fitting
 
 
 def read_id(frame: bytes) -> RequestId:

@@ -24,10 +24,10 @@ from busd_plugins.bub.agent_methods import (
     AgentRecord,
     AgentShown,
     Exported,
+    ExportParams,
     ListParams,
     Logs,
     LogsParams,
-    Nothing,
     SpawnAnswer,
     SpawnParams,
 )
@@ -176,6 +176,6 @@ async def agent_logs(params: LogsParams) -> Logs:
 
 
 @plugin.method("agents.export", admin=True)
-async def export_sessions(params: Nothing) -> Exported:
-    """Give all sessions in the form of the reference's sessions.json."""
-    return Exported(**(await _settled_roster()).sessions.export())
+async def export_sessions(params: ExportParams) -> Exported:
+    """Return sessions in the form of the reference's sessions.json, as many as fit at a time."""
+    return agent_methods.export(await _settled_roster(), params)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from busd import Refuse, SpawnRequest
+from busd import Refuse, SpawnRequest, as_many_as_fit
 from busd_plugins.bub.agent import Agent
 from busd_plugins.bub.chats import requested_chat
 from busd_plugins.bub.journal import IN_JOURNAL
-from busd_plugins.bub.sessions import Session, Status
+from busd_plugins.bub.sessions import FORMAT_VERSION, Session, Status, now
 from busd_plugins.bub.worker_log import LogLine, read_log
 
 if TYPE_CHECKING:
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 
 _SHOWN_LINES = 20
 _MAX_LINES = 1_000
-
-
-class Nothing(msgspec.Struct):
-    """No params."""
 
 
 class ListParams(msgspec.Struct):
@@ -98,18 +94,33 @@ class Logs(msgspec.Struct):
     lines: list[LogLine]
 
 
-class Exported(msgspec.Struct):
-    """The reference's sessions.json, spelled as there."""
+class ExportParams(msgspec.Struct):
+    """`after`: the client id of the last session that was seen already."""
+
+    after: str = ""
+
+
+class Exported(msgspec.Struct, omit_defaults=True):
+    """The reference's sessions.json, spelled as there; `more`: how many come after these."""
 
     version: str
     updated_at: str
     sessions: dict[str, Session]
+    more: int = 0
+
+
+def export(roster: Roster, asked: ExportParams) -> Exported:
+    known = roster.sessions.known
+    left = sorted(client_id for client_id in known if client_id > asked.after)
+    shown = as_many_as_fit(known[client_id] for client_id in left)
+    sessions = {session.client_id: session for session in shown}
+    return Exported(FORMAT_VERSION, now(), sessions, len(left) - len(shown))
 
 
 def list_agents(roster: Roster, asked: ListParams) -> AgentList:
     agents = [it for it in roster.agents.values() if asked.status in (None, it.session.status)]
     latest = nlargest(asked.limit, agents, key=lambda it: it.session.last_activity)
-    return AgentList([record_of(agent) for agent in latest], len(agents))
+    return AgentList(as_many_as_fit(record_of(agent) for agent in latest), len(agents))
 
 
 async def show(roster: Roster, client_id: str) -> AgentShown:
@@ -144,7 +155,10 @@ async def restart(roster: Roster, client_id: str) -> AgentRecord:
 
 
 async def logs(roster: Roster, asked: LogsParams) -> Logs:
-    return Logs(await _lines(roster, roster.named(asked.client_id), asked.lines, asked.after))
+    lines = await _lines(roster, roster.named(asked.client_id), asked.lines, asked.after)
+    if asked.after is not None:
+        return Logs(as_many_as_fit(lines))
+    return Logs(as_many_as_fit(lines[::-1])[::-1])
 
 
 async def _lines(roster: Roster, agent: Agent, count: int, after: str | None) -> list[LogLine]:

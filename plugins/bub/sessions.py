@@ -22,7 +22,7 @@ log = structlog.get_logger()
 
 FILE = "agents.db"
 Status = Literal["spawning", "running", "stopped", "failed"]
-_FORMAT_VERSION = "1.0"  # of the reference's sessions.json
+FORMAT_VERSION = "1.0"  # of the reference's sessions.json
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS session (client_id TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID
 """
@@ -75,7 +75,7 @@ class HeldMessage(msgspec.Struct, frozen=True):
     client_id: str
     place: int  # among those for the same agent
     message_id: str
-    reply_to: str  # the id by which its author knows it
+    reply_to: str | int  # the id by which its author knows it
     sender: str
     payload: bytes
     number: int = 0
@@ -159,14 +159,6 @@ class Sessions:
         finally:
             async with self._writing:
                 await anyio.to_thread.run_sync(self._close)
-
-    def export(self) -> dict[str, Any]:
-        """Give all records in the form of the reference's sessions.json."""
-        return {
-            "version": _FORMAT_VERSION,
-            "updated_at": now(),
-            "sessions": {each: msgspec.to_builtins(it) for each, it in self.known.items()},
-        }
 
     # The thread's side
 

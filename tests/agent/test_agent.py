@@ -270,7 +270,10 @@ async def test_an_answer_that_no_frame_can_hold_is_an_honest_failure(
         ({"type": "tg_message", "content": {"text": 7}}, "tg_message: content.text: Expected"),
         ({"type": "tg_message", "content": []}, "tg_message: content: Expected `object`"),
         ({"type": "tea", "content": {}}, "no handler for type 'tea'"),
-        ({"type": "agent_event", "content": {"event": "turn.cancel", "data": []}}, "turn.cancel: "),
+        (
+            {"type": "agent_event", "content": {"event": "turn.cancel", "data": []}},
+            "agent_event turn.cancel: ",
+        ),
         ({"type": "configure", "content": {"talkto": "a b"}}, "configure: content.talkto: malf"),
         ({"type": "configure", "content": {"settings": {"x": "y" * 70_000}}}, "configure: settin"),
     ],

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from busd.agent.program_check import openai_extra_fix
 from tests.agents.bridges import light_workers, open_bridge
 from tests.daemons import Loop, open_daemon
 from tests.systemd.managers import ROOT
@@ -53,7 +54,7 @@ async def test_an_endpoint_without_the_extra_that_it_needs_is_said_in_the_first_
             assert not ack.success
             assert ack.message == (
                 "the worker failed: exit code 78, bad configuration; it said last: "
-                "busd: --openai needs httpx: pip install 'busd[openai]'"
+                f"busd: --openai needs httpx; run: {openai_extra_fix()}"
             )
             assert (await bridge.agent())["status"] == "failed"
 
@@ -71,4 +72,4 @@ async def test_a_command_that_is_not_there_is_said_in_the_first_answer(
         async with open_bridge(daemon) as bridge:
             ack = await bridge.route("1", "hello")
             answer = await bridge.reply("1") if ack.success else ack.message
-            assert "no such program: no-such-program" in str(answer)
+            assert "program 'no-such-program' not found in PATH" in str(answer)

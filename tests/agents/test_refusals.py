@@ -79,9 +79,9 @@ async def test_a_chat_id_that_looks_like_a_path_gets_a_folder_among_the_others(
 
 async def test_a_request_without_its_members_is_told_which(daemon_with: DaemonWith) -> None:
     async with open_bridge(daemon_with(light_workers())) as bridge:
-        payload = {"type": "spawn_request", "content": {"chat_id": 1}}
+        payload = {"type": "spawn_request", "content": {"chat_id": [1]}}
         ack = (await bridge.client.send("system:spawn", payload)).acks[0]
-        assert ack.message == "spawn_request: content.chat_id: Expected `str`, got `int`"
+        assert ack.message == "spawn_request: content.chat_id: Expected `int | str`, got `array`"
 
 
 async def test_a_message_without_a_chat_is_refused(daemon_with: DaemonWith) -> None:

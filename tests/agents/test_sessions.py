@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from busd_plugins.bub.sessions import NoSessions, Session, Sessions
@@ -134,13 +135,11 @@ async def test_a_file_that_is_no_database_is_said_plainly(tmp_path: Path) -> Non
         await Sessions(tmp_path).open()
 
 
-async def test_the_export_has_the_form_of_the_reference(tmp_path: Path) -> None:
+async def test_a_record_has_the_form_of_the_reference(tmp_path: Path) -> None:
     sessions = Sessions(tmp_path)
     await sessions.open()
     await sessions.save(session(1))
-    exported = sessions.export()
-    assert exported["version"] == "1.0"
-    record = exported["sessions"]["agent:worker-1"]
+    record = msgspec.to_builtins(sessions.known["agent:worker-1"])
     assert record["client_id"] == "agent:worker-1"
     assert record["systemd_unit"] == ""
     assert record["stopped_at"] is None

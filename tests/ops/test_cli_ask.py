@@ -69,7 +69,7 @@ def test_status_shows_who_is_connected(terminal: Terminal, bob: SyncClient, suff
     assert (said.code, said.err) == (0, "")
     assert heading.startswith("bus-")
     assert heading.endswith(f": {len(rows)} connected")
-    assert columns.split() == ["PEER", "CONNECTION", "SUBSCRIPTIONS", "ABOUT"]
+    assert columns.split() == ["PEER", "CONNECTION", "KNOWN", "BY", "SUBSCRIPTIONS", "ABOUT"]
     [row] = [row for row in rows if row.startswith(f"{bob.client_id} ")]
     assert f"{bob.client_id} team:*{suffix}" in row
     found = json.loads(terminal.busd("status", "--json").out)
@@ -79,7 +79,7 @@ def test_status_shows_who_is_connected(terminal: Terminal, bob: SyncClient, suff
 def test_what_peers_say_of_themselves_cannot_steer_the_terminal(
     terminal: Terminal, suffix: str, address: str
 ) -> None:
-    evil = {"name": "evil\x1b[2J\u009b\nagent:bob"}
+    evil = {"name": "evil\x1b[2J\u009b\nagent:bob", "version": "1"}
     with SyncClient(f"evil{suffix}", address=address, info=evil):
         said = terminal.busd("status")
         assert "evil�[2J��agent:bob" in said.out

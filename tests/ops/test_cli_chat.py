@@ -377,9 +377,9 @@ def test_commands_work_in_a_pipe(terminal: Terminal, bob: Partner, me: str) -> N
     [
         ("tg_reply", {"text": 7}, "tg_reply: content.text: "),
         ("tg_reply", {}, "tg_reply: content: "),
-        ("agent_event", {"event": "turn.delta", "data": {"text": []}}, "agent_event: turn.delta: "),
-        ("agent_event", {"event": "turn.prompt", "data": {}}, "agent_event: turn.prompt: "),
-        ("agent_event", {"event": "turn.delta", "data": 5}, "agent_event: turn.delta: "),
+        ("agent_event", {"event": "turn.delta", "data": {"text": []}}, "agent_event turn.delta: "),
+        ("agent_event", {"event": "turn.prompt", "data": {}}, "agent_event turn.prompt: "),
+        ("agent_event", {"event": "turn.delta", "data": 5}, "agent_event turn.delta: "),
         ("route_assigned", [], "route_assigned: "),
     ],
 )

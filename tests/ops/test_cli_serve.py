@@ -170,7 +170,10 @@ def test_on_a_terminal_the_log_is_for_people(
 def test_flags_win_over_the_file(tmp_path: Path, lonely: Terminal) -> None:
     config = tmp_path / "busd.toml"
     address = f"unix:{tmp_path / 'bus.sock'}"
-    config.write_text(f'listen = ["{address}", "tcp://127.0.0.1:0"]\npolicy = "strict"\n')
+    config.write_text(
+        f'listen = ["{address}", "tcp://127.0.0.1:0"]\npolicy = "strict"\n'
+        "identify_loopback = false\n"
+    )
     running, lines = start_serving(lonely, "--config", str(config), "--json")
     tcp = json.loads(lines[0])["listening"][1]
     with running:

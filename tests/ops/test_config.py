@@ -18,7 +18,8 @@ def numbers(kind: type[msgspec.Struct] = Settings, prefix: str = "") -> list[tup
         if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
             found += numbers(field.type, f"{field.name}.")
         elif field.type in (int, float):
-            found.append((prefix + field.name, "1" if field.type is int else "0.5"))
+            small = "1024" if field.name == "max_frame_bytes" else "1"
+            found.append((prefix + field.name, small if field.type is int else "0.5"))
     return found
 
 

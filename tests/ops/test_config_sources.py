@@ -52,26 +52,26 @@ def test_each_source_wins_over_those_before_it(
         return load_settings(None, flags).wire.max_frame_bytes
 
     assert size() == Settings().wire.max_frame_bytes
-    folder.write("busd.toml", "wire.max_frame_bytes = 1001")
-    assert size() == 1001
-    folder.write("conf.d/20-later.toml", "wire.max_frame_bytes = 1020")
-    assert size() == 1020
-    folder.write("conf.d/10-earlier.toml", "wire.max_frame_bytes = 1010")
-    assert size() == 1020
-    monkeypatch.setenv(SIZE, "1030")
-    assert size() == 1030
-    assert size({"wire": {"max_frame_bytes": 1040}}) == 1040
+    folder.write("busd.toml", "wire.max_frame_bytes = 2001")
+    assert size() == 2001
+    folder.write("conf.d/20-later.toml", "wire.max_frame_bytes = 2020")
+    assert size() == 2020
+    folder.write("conf.d/10-earlier.toml", "wire.max_frame_bytes = 2010")
+    assert size() == 2020
+    monkeypatch.setenv(SIZE, "2030")
+    assert size() == 2030
+    assert size({"wire": {"max_frame_bytes": 2040}}) == 2040
 
 
 def test_a_later_source_changes_only_what_it_names(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder.write("busd.toml", 'loop = "trio"\nwire = {max_frame_bytes = 1, max_hello_bytes = 2}')
-    folder.write("conf.d/a.toml", "[wire]\nmax_frame_bytes = 3")
+    folder.write("busd.toml", 'loop = "trio"\nwire = {max_frame_bytes = 1025, max_hello_bytes = 2}')
+    folder.write("conf.d/a.toml", "[wire]\nmax_frame_bytes = 1027")
     monkeypatch.setenv("BUSD_WIRE_MAX_CONNECTIONS", "4")
     settings = load_settings(None, {"policy": "open", "log_level": None})
     wire = settings.wire
-    assert (wire.max_frame_bytes, wire.max_hello_bytes, wire.max_connections) == (3, 2, 4)
+    assert (wire.max_frame_bytes, wire.max_hello_bytes, wire.max_connections) == (1027, 2, 4)
     assert (settings.loop, settings.policy, settings.log_level) == ("trio", "open", "info")
 
 
@@ -246,7 +246,7 @@ def test_what_config_show_prints_is_a_file_that_says_the_same(
         state = "/tmp/state"
         listen = ["unix:/tmp/ä \\" b.sock"]
         drain_seconds = 2.5
-        wire.max_frame_bytes = 1000
+        wire.max_frame_bytes = 3000
         [[grant]]
         uid = 1000
         send_to = ["agent:*"]
@@ -258,7 +258,7 @@ def test_what_config_show_prints_is_a_file_that_says_the_same(
     )
     said = lonely.busd("config", "show", "--config", folder.main)
     assert (said.code, said.err) == (0, "")
-    assert tomllib.loads(said.out)["wire"]["max_frame_bytes"] == 1000
+    assert tomllib.loads(said.out)["wire"]["max_frame_bytes"] == 3000
     shown = tmp_path / "shown.toml"
     shown.write_text(said.out)
     assert load_settings(str(shown)) == load_settings(folder.main)
