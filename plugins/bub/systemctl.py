@@ -68,7 +68,7 @@ class ServiceManager:
         command = ("systemctl", f"--{self.flavour}", *words)
         done = await self.run(*command, seconds=seconds, is_slow=is_slow)
         if done.returncode != 0:
-            raise ManagerSilent(last_line(done.stderr) or f"exit code {done.returncode}")
+            raise ManagerSilent(complaint(done))
         return done.stdout.decode(errors="replace")
 
     async def show(self, unit: str, names: Iterable[str]) -> dict[str, str]:
@@ -113,6 +113,7 @@ def _is_booted() -> bool:
     return Path("/run/systemd/system").is_dir()
 
 
-def last_line(said: bytes) -> str:
-    lines = said.decode(errors="replace").strip().splitlines()
-    return lines[-1][:200] if lines else ""
+def complaint(done: CompletedProcess[bytes]) -> str:
+    """Return what a program that failed said last, or how it ended if it said nothing."""
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    return lines[-1][:200] if lines else f"exit code {done.returncode}, and no reason"

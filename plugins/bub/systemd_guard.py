@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 
 from busd import AgentsSettings
-from busd_plugins.bub.systemctl import ManagerSilent, ServiceManager, last_line
+from busd_plugins.bub.systemctl import ManagerSilent, ServiceManager, complaint
 
 _WAIT = "tail --follow --sleep-interval=0.2 --pid"
 # $0 names the daemon, $1 is for how long it may be away.
@@ -89,7 +89,7 @@ class Guards:
             f"{self._away_seconds:g}",
         )
         if done.returncode != 0:
-            raise ManagerSilent(last_line(done.stderr))
+            raise ManagerSilent(complaint(done))
         self._use(unit)
 
     def _use(self, unit: str) -> None:

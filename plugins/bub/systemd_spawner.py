@@ -14,7 +14,7 @@ from busd import AgentsSettings
 from busd_plugins.bub.journal import Journal
 from busd_plugins.bub.keeper.family import household_of
 from busd_plugins.bub.spawner import Launch, SpawnFailed
-from busd_plugins.bub.systemctl import ManagerSilent, ServiceManager, last_line
+from busd_plugins.bub.systemctl import ManagerSilent, ServiceManager, complaint
 from busd_plugins.bub.systemd_guard import Guards
 from busd_plugins.bub.systemd_limits import SLICE, limits_in_force, set_ceiling
 from busd_plugins.bub.systemd_unit import UnitFiles, command_of, unit_name, unit_prefix, why_not
@@ -158,8 +158,7 @@ class SystemdSpawner:
                 endings = files.new_endings()
         files.forget_position()
         if done.returncode != 0 and not endings:
-            said = last_line(done.stderr) or f"systemd-run ended with exit code {done.returncode}"
-            raise ManagerSilent(said)
+            raise ManagerSilent(complaint(done))
         if done.returncode != 0:
             # It has run and ended already, which is reported; unless systemd could not even run it.
             problem = why_not(endings[0], launch)
