@@ -36,14 +36,13 @@ class UnfinishedTurn(msgspec.Struct, frozen=True):
 
 def unfinished_turns(workspace: Path) -> list[UnfinishedTurn]:
     """Return the turns that an agent has not finished, in order; none if that cannot be read."""
+    turns: dict[str, UnfinishedTurn] = {}
     try:
-        descriptor = _open_ledger(workspace, os.O_RDONLY)
+        with os.fdopen(_open_ledger(workspace, os.O_RDONLY), "rb") as ledger:
+            while ledger.tell() < _MAX_BYTES and (line := ledger.readline(_MAX_LINE_BYTES)):
+                _apply(turns, line)
     except OSError:
         return []
-    turns: dict[str, UnfinishedTurn] = {}
-    with os.fdopen(descriptor, "rb") as ledger:
-        while ledger.tell() < _MAX_BYTES and (line := ledger.readline(_MAX_LINE_BYTES)):
-            _apply(turns, line)
     return list(turns.values())
 
 

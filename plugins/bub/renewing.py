@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
 
-from busd import unfinished_turns
+from busd import Refuse, unfinished_turns
 
 if TYPE_CHECKING:
     from busd_plugins.bub.agent import Agent
@@ -52,4 +53,5 @@ async def _renew(agent: Agent, at_once: anyio.CapacityLimiter) -> None:
     async with at_once:
         if agent.is_outdated:  # still: it may have ended meanwhile
             agent.roster.ctx.log.info("agent.renewed", agent=agent.client_id)
-            await agent.worker.restart()
+            with suppress(Refuse):  # the bus stops
+                await agent.worker.restart()

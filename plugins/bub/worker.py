@@ -94,7 +94,7 @@ class Worker:
     # Starting
 
     def bring_up(self, *, is_wanted: bool) -> Start:
-        """Give the start that is under way, or begin one."""
+        """Return the start in progress, or begin one."""
         roster = self.agent.roster
         if self._start is None:
             if roster.is_stopping:
@@ -315,7 +315,7 @@ class Worker:
         self._enter("restarted")
         if agent.is_present:
             self.joined()  # before we heard of it
-        elif self.state.is_expected:
+        elif self.state.is_expected and not agent.roster.is_stopping:
             self.bring_up(is_wanted=False)
 
     def _give_up(self, reason: str, last_lines: tuple[str, ...] = ()) -> None:

@@ -16,13 +16,20 @@ from tests.daemons import Loop, open_daemon
 
 pytestmark = pytest.mark.anyio
 
-CHATS = [str(number) for number in range(6)]
-# One start takes longer than half a second, all of them longer than a request, or one start, may.
+CHATS = [str(number) for number in range(8)]
+# One start takes 0.8 s, all of them longer than a request, or one start, may.
 QUEUE: dict[str, object] = {
     "agents.max_starting": 1,
-    "agents.ready_seconds": 2.5,
-    "plugins.handler_seconds": 1.5,
-    "workers.default.environment.BEHAVE": "slow:0.6",
+    "agents.ready_seconds": 5.0,
+    "plugins.handler_seconds": 4.0,
+    "workers.default.environment.BEHAVE": "slow:0.8",
+}
+# The first start has its place to itself for as long as any may, which is longer than a request.
+STUCK: dict[str, object] = {
+    **QUEUE,
+    "agents.ready_seconds": 60.0,
+    "plugins.handler_seconds": 2.5,
+    "workers.default.environment.BEHAVE": "slow:60",
 }
 
 
@@ -95,8 +102,7 @@ async def test_a_message_that_was_acked_in_the_queue_and_failed_is_told_to_its_c
     loop: Loop,
 ) -> None:
     broken = {"workers.web.agent": ["/nowhere/agent"], "workers.web.spawner": "subprocess"}
-    slow = {"workers.default.environment.BEHAVE": "slow:2", "agents.ready_seconds": 10.0}
-    with open_daemon(loop, light_workers(**QUEUE | slow | broken)) as daemon:
+    with open_daemon(loop, light_workers(**STUCK | broken)) as daemon:
         async with open_bridge(daemon) as bridge, anyio.create_task_group() as tasks:
             await bridge.client.subscribe("web:*")
             tasks.start_soon(bridge.route, "1", "hello")
@@ -116,13 +122,12 @@ WEB_REPLY = ("web:7", "tg_reply")
 async def test_a_message_that_was_acked_in_the_queue_outlives_the_bus(
     loop: Loop, end: signal.Signals
 ) -> None:
-    slow = {"workers.default.environment.BEHAVE": "slow:60", "agents.ready_seconds": 60.0}
     acks: list[Ack] = []
 
     async def say(bridge: Bridge, text: str) -> None:
         acks.append(await bridge.route("2", text, f"m-{text}"))
 
-    with open_daemon(loop, light_workers(**QUEUE | slow)) as daemon:
+    with open_daemon(loop, light_workers(**STUCK)) as daemon:
         async with open_bridge(daemon) as bridge:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(bridge.route, "1", "hello")
