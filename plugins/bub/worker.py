@@ -116,15 +116,17 @@ class Worker:
                 refusal = Refuse("the worker was stopped", retry_seconds=1)
         except Refuse as reason:
             refusal = reason
-            if reason.retry_seconds is None and not self.agent.roster.is_stopping:
-                await self._close_turns("worker_failed", NOT_STARTED)
         finally:
+            # At once: a message that comes from now on is for the next start, not for this one.
             self._start = None
             self._enter("refused")  # if it never came to be launched
             start.settle(refusal)
             if refusal is not None:
                 self.agent.refuse_waiting(refusal)
             self.agent.roster.forget_unless_kept(self.agent)
+        is_final = refusal is not None and refusal.retry_seconds is None
+        if is_final and not self.agent.roster.is_stopping:
+            await self._close_turns("worker_failed", NOT_STARTED)
 
     async def _get_ready(self, start: Start) -> None:
         await self.agent.roster.is_settled.wait()  # it may run already: see adopt()
@@ -173,9 +175,9 @@ class Worker:
         The time runs anew with each restart, and not while the spawner waits for the next one.
         """
         while not self.agent.is_present:
+            if self.state is WorkerState.FAILED:
+                raise Refuse(self._ending)
             if self.running is None:
-                if self.state is WorkerState.FAILED:
-                    raise Refuse(self._ending)
                 return False
             is_timed = self.state in (WorkerState.CONNECTING, WorkerState.READY)
             left = self._deadline - anyio.current_time() if is_timed else inf
