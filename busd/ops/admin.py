@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+import anyio.from_thread
 import msgspec
 import structlog
 from msgspec import UNSET, UnsetType
@@ -220,7 +221,8 @@ class ReadableJournal:
     def __init__(self, daemon: RunningBus, journal: Journal) -> None:
         self.path = Path(daemon.settings.state) / JOURNAL_FILE
         self._store = journal.store
-        journal.pump(daemon.bus.open_since)
+        self._pump = partial(journal.pump, daemon.bus.open_since)
+        self._pump()
 
     def read(self, query: Callable[[], list[T]]) -> tuple[list[T], bool]:
         """Run a query in this thread, after the writer has written what it was given.
@@ -228,6 +230,10 @@ class ReadableJournal:
         Gives what was found, and whether the writer is behind: on a full disk it is for long.
         """
         is_written = self._store.wait_until_written(_WRITE_SECONDS)
+        if is_written:
+            # The writer may have been busy with an earlier batch: now it takes the latest rows.
+            anyio.from_thread.run_sync(self._pump)
+            is_written = self._store.wait_until_written(_WRITE_SECONDS)
         return query(), not is_written
 
 
