@@ -47,10 +47,11 @@ async def check(bridge: Bridge, text: str = "hello") -> None:
     assert (shown["settings"], shown["agent"]["talkto"]) == ({"mood": "good"}, "tg:elsewhere")
 
 
+@pytest.mark.parametrize("policy", ["open", "strict"])
 async def test_what_a_chat_configures_at_its_worker_lasts_through_stop_and_start(
-    loop: Loop,
+    loop: Loop, policy: str
 ) -> None:
-    with open_daemon(loop, settings_of()) as daemon:
+    with open_daemon(loop, settings_of(policy=policy)) as daemon:
         async with open_bridge(daemon) as bridge:
             await configure_all(bridge)
             await check(bridge)
