@@ -66,12 +66,14 @@ def _apply(turns: dict[str, UnfinishedTurn], line: bytes) -> None:
         turns[entry.id] = UnfinishedTurn(entry.id, _reply_to(entry))
 
 
-def _reply_to(entry: Entry) -> str:
+def _reply_to(entry: Entry) -> Id:
     try:
         named = UNSET if entry.payload is UNSET else decode_payload(entry.payload).message_id
     except (msgspec.MsgspecError, RecursionError):
         named = UNSET
-    return str(named)[:_MAX_ID_CHARACTERS] if named else entry.id
+    if isinstance(named, int):
+        return named
+    return named[:_MAX_ID_CHARACTERS] if named else entry.id
 
 
 def _open_ledger(workspace: Path, how: int) -> int:

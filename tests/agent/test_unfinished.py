@@ -37,6 +37,13 @@ def test_messages_that_were_taken_and_not_done_are_unfinished(tmp_path: Path, fi
     ]
 
 
+def test_a_number_by_which_its_author_knows_a_message_stays_a_number(
+    tmp_path: Path, file: Path
+) -> None:
+    file.write_text('{"id": "m1", "state": "taken", "payload": {"messageId": 4711}}\n')
+    assert unfinished_turns(tmp_path) == [UnfinishedTurn("m1", 4711)]
+
+
 def test_what_is_finished_from_outside_is_not_taken_up(tmp_path: Path, file: Path) -> None:
     Ledger(file).take(asked("m1"))
     with file.open("ab") as cut_off:
