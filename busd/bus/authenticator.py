@@ -58,11 +58,11 @@ class Authenticator:
     def admit(self, credentials: Credentials, token: str) -> tuple[Identity, Rights]:
         """Return a peer's identity and rights; raise AuthenticationFailed if it has none.
 
-        Over loopback TCP a peer that shows a token is known by it alone, so that a token with few
-        rights keeps its limits whoever uses it.
+        Over loopback TCP a peer that shows a token or a certificate is known by that alone, so that
+        one with few rights keeps its limits whoever uses it.
         """
         shown = token or credentials.token
-        if shown:
+        if shown or credentials.certificate:
             credentials = without_loopback(credentials)
         record = self._find(shown)
         identity = Identity(

@@ -173,7 +173,7 @@ async def test_many_clients_at_once_do_not_mix_up_their_frames(
 ) -> None:
     async with open_bus(settings) as bus:
         clients = [await bus.join(client_context) for _ in range(20)]
-        expected = [[b"%d:%d" % (who, n) for n in range(200)] for who in range(20)]
+        expected = [[b"[%d,%d]" % (who, n) for n in range(200)] for who in range(20)]
         for client, frames in zip(clients, expected, strict=True):
             client.say(*frames)
         for client, frames in zip(clients, expected, strict=True):
@@ -197,8 +197,8 @@ async def test_a_number_is_as_good_a_name_as_any_if_the_certificate_has_it(
 ) -> None:
     async with open_bus(settings) as bus:
         client = await bus.join(client_context, host="127.0.0.1")
-        client.say(b"hello")
-        assert await client.hear(1) == [b"hello"]
+        client.say(b"[hello]")
+        assert await client.hear(1) == [b"[hello]"]
 
 
 # What fails, and for whom
@@ -213,8 +213,8 @@ async def test_plain_text_ends_only_its_own_connection(
         await plain.send(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
         assert await plain.read() == b""
         assert await (await bus.talk(1)).until_lost() == "plain text where TLS is spoken"
-        client.say(b"still here")
-        assert await client.hear(1) == [b"still here"]
+        client.say(b"[still here]")
+        assert await client.hear(1) == [b"[still here]"]
         plain.sock.close()
 
 
@@ -260,7 +260,7 @@ async def test_a_certificate_that_is_no_good_is_refused_and_the_bus_hears_why(
     bad = authority.issue(f"bad{days}", hosts=hosts, days=days)
     async with open_bus(TlsSettings(bad.certificate, bad.key)) as bus:
         client = await bus.join(client_context)
-        client.say(b"never sent")
+        client.say(b"[never sent]")
         assert await client.until_lost() == ours
         talk = await bus.talk(0)
         assert await talk.until_lost() == theirs
@@ -283,7 +283,7 @@ async def test_a_client_is_known_by_its_certificate(authority: Authority, bus: I
     async with open_bus(asking) as running:
         context = make_client_context(authority.ca_file, alice.certificate, alice.key)
         client = await running.join(context)
-        client.say(b"it is me")
+        client.say(b"[it is me]")
         await client.hear(1)
         certificate = running.talks[0].certificate
         assert certificate is not None
@@ -298,7 +298,7 @@ async def test_a_client_without_the_certificate_that_is_required_is_refused_and_
     asking = TlsSettings(bus.certificate, bus.key, authority.ca_file, "required")
     async with open_bus(asking) as running:
         client = await running.join(client_context)
-        client.say(b"let me in")
+        client.say(b"[let me in]")
         assert await client.until_lost() == "the peer wants a client certificate"
         talk = await running.talk(0)
         assert await talk.until_lost() == "the peer has no client certificate"
@@ -315,11 +315,11 @@ async def test_a_close_of_the_bus_is_a_goodbye_and_the_end_of_the_stream(
         plain = await bus.open_socket()
         peer = await plain.shake_hands(client_context)
         talk = await bus.talk(0)
-        await plain.send(peer.encrypt(b"hello\n"))
+        await plain.send(peer.encrypt(b"[hello]\n"))
         await talk.hear(1)
         bus.connections.close_all()
         await plain.read_to_end(peer)
-        assert peer.plain == b"hello\n"
+        assert peer.plain == b"[hello]\n"
         assert peer.has_goodbye
         plain.sock.close()
 
@@ -346,7 +346,7 @@ async def test_answers_still_reach_a_client_that_has_ended(
         peer = await plain.shake_hands(client_context)
         talk = await bus.talk(0)
         talk.keeps_open, talk.echoes = True, False
-        await plain.send(peer.encrypt(b"question\n"))
+        await plain.send(peer.encrypt(b"[question]\n"))
         if not is_cut_off:
             await plain.send(peer.goodbye())
         plain.sock.shutdown(socket.SHUT_WR)
@@ -363,7 +363,7 @@ async def test_a_client_of_ours_closes_with_a_goodbye_that_the_bus_answers(
 ) -> None:
     async with open_bus(settings) as bus:
         client = await bus.join(client_context)
-        client.say(b"hello")
+        client.say(b"[hello]")
         await client.hear(1)
         client.connection.close()
         await bus.talks[0].until(lambda: bus.talks[0].has_ended)
@@ -375,7 +375,7 @@ async def test_an_abort_is_heard_by_the_other_side(
 ) -> None:
     async with open_bus(settings) as bus:
         client = await bus.join(client_context)
-        client.say(b"hello")
+        client.say(b"[hello]")
         await client.hear(1)
         client.connection.abort("enough")
         await bus.talks[0].until_lost()
@@ -402,8 +402,8 @@ async def test_a_client_that_does_not_read_clogs_its_connection_until_it_does(
             await plain.read_into(peer)
         while talk.connection.is_clogged:
             await anyio.lowlevel.checkpoint()
-        await plain.send(peer.encrypt(b"read again\n"))
-        assert await talk.hear(1) == [b"read again"]
+        await plain.send(peer.encrypt(b"[read again]\n"))
+        assert await talk.hear(1) == [b"[read again]"]
         plain.sock.close()
 
 
@@ -430,7 +430,7 @@ async def test_a_reload_leaves_the_old_connections_and_shows_newcomers_the_new_c
     renewed = authority.issue("renewed")
     async with open_bus(settings) as bus:
         old = await bus.join(client_context)
-        old.say(b"before")
+        old.say(b"[before]")
         await old.hear(1)
         bus.certificates.load(TlsSettings(renewed.certificate, renewed.key))
         plain = await bus.open_socket()
@@ -438,8 +438,8 @@ async def test_a_reload_leaves_the_old_connections_and_shows_newcomers_the_new_c
         seen = read_peer_certificate(peer.tls)
         assert seen is not None
         assert seen.common_name == "renewed"
-        old.say(b"after")
-        assert await old.hear(2) == [b"before", b"after"]
+        old.say(b"[after]")
+        assert await old.hear(2) == [b"[before]", b"[after]"]
         assert old.certificate is not None
         assert old.certificate.common_name == "bus"
         plain.sock.close()
