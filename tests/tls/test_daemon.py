@@ -62,8 +62,7 @@ async def test_a_client_with_the_token_is_served_over_tls(
     loop: Loop, scheme: str, authority: Authority
 ) -> None:
     trusting = make_client_context(authority.ca_file)
-    known_by_token = {"identify_loopback": False}
-    with open_secure(loop, authority.issue("bus"), **known_by_token) as (daemon, port):
+    with open_secure(loop, authority.issue("bus"), identify_loopback=False) as (daemon, port):
         address = f"{scheme}://localhost:{port}"
         assert await say_hello(address, trusting, token_of(daemon))
         with pytest.raises(CallRefused) as refused:
