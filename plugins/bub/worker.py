@@ -125,7 +125,8 @@ class Worker:
                 self.agent.refuse_waiting(refusal)
             self.agent.roster.forget_unless_kept(self.agent)
         is_final = refusal is not None and refusal.retry_seconds is None
-        if is_final and not self.agent.roster.is_stopping:
+        # What a worker that ran has left unfinished is closed by whoever watched its end.
+        if is_final and self.running is None and not self.agent.roster.is_stopping:
             await self._close_turns("worker_failed", NOT_STARTED)
 
     async def _get_ready(self, start: Start) -> None:
