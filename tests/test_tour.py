@@ -32,6 +32,8 @@ class Terminal:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
+            # A shell in the background has it ignored, and whatever it starts inherits that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def read_until(self, words: str) -> str:
