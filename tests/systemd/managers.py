@@ -295,6 +295,8 @@ def _open_process(
         try:
             if not _is_ready(process, told):
                 raise NoManager(f"systemd does not run here: {(folder / 'log').read_text()[-500:]}")
+            # It goes on telling, and would wait for ever for somebody who does not read.
+            told.close()
             assert f"/{folder.name}.slice" in Path(f"/proc/{process.pid}/cgroup").read_text()
             yield process
         finally:
