@@ -31,6 +31,7 @@ from busd.ops.admin import JOURNAL_FILE, admin_methods
 from busd.ops.config import Settings, changes, keep_fixed
 from busd.ops.doubts import find_doubts
 from busd.ops.inherit import places_to_listen
+from busd.ops.log_limit import REPORT_SECONDS, log_limit
 from busd.ops.offload import Offload
 from busd.ops.pages import Pages, host_names
 from busd.ops.reloads import RefusedPlugin, Reloaded, Reloads
@@ -145,6 +146,7 @@ class Daemon:
         """Listen, route and sweep until asked to stop; then answer what was accepted."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._sweep)
+            tasks.start_soon(self._report_suppressed)
             if self.bus.journal is not None:
                 tasks.start_soon(self._keep_journal, self.bus.journal)
             tasks.start_soon(self.offload.run, self.connections.flush)
@@ -276,6 +278,14 @@ class Daemon:
             self.bus.sweep()
             self.connections.sweep()
             watchdog.feed()
+
+    async def _report_suppressed(self) -> None:
+        try:
+            while True:
+                await anyio.sleep(REPORT_SECONDS)
+                log_limit.report()
+        finally:
+            log_limit.report()
 
     async def _keep_journal(self, journal: Journal) -> None:
         """Hand what was logged to the writer, again and again."""
