@@ -19,6 +19,7 @@ from pathlib import Path
 
 import anyio
 import structlog
+from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from busd.bus.authenticator import Authenticator
@@ -224,7 +225,8 @@ class Daemon:
     async def _take_settings(self) -> Reloaded:
         """Take over new settings without dropping a connection that may stay."""
         try:
-            new = self._read_settings()
+            # In a thread: a file may be on a disk that does not answer.
+            new = await to_thread.run_sync(self._read_settings, abandon_on_cancel=True)
             authenticator = self._make_authenticator(new)
             self._check_reload(new)
         except ConfigError as problem:
