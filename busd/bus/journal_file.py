@@ -228,7 +228,8 @@ class JournalFile:
     def tidy(self, settings: JournalSettings) -> bool:
         """Take one small step towards the age and the size that are wanted; False if there."""
         db = self.open()
-        cutoff = int((self._clock() - settings.keep_days * DAY_SECONDS) * 1e6)
+        # Never before 1970: SQLite's numbers have 64 bits.
+        cutoff = int(max(self._clock() - settings.keep_days * DAY_SECONDS, 0.0) * 1e6)
         if db.execute(_DELETE_OLDEST, (cutoff, STEP_ROWS)).rowcount:
             return True
         pages, free = _pragma(db, "page_count"), _pragma(db, "freelist_count")
