@@ -5,6 +5,7 @@ Read this file first. What happens to one message is in the README ("Life of a m
 
 from __future__ import annotations
 
+import errno
 import faulthandler
 import fcntl
 import os
@@ -37,6 +38,7 @@ from busd.ops.offload import Offload
 from busd.ops.pages import Pages, host_names
 from busd.ops.reloads import RefusedPlugin, Reloaded, Reloads
 from busd.ops.tokens import TokenStore
+from busd.plugin.file_safety import find_danger, find_danger_above
 from busd.plugin.host import PluginHost
 from busd.wire.bus_address import BusAddress
 from busd.wire.connections import Connections
@@ -325,11 +327,16 @@ def open_log(settings: Settings) -> Iterator[Journal | None]:
 @contextmanager
 def lock_state(directory: Path) -> Iterator[None]:
     """Keep the state directory to ourselves; a second daemon is refused."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(directory / "busd.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        _check_state(directory)
+        descriptor = os.open(directory / "busd.lock", flags, 0o600)
     except OSError as problem:
-        raise ConfigError(f"cannot use state directory {directory}: {problem.strerror}") from None
+        where = problem.filename or directory
+        raise ConfigError(
+            f"cannot use state directory {directory}: {_why(problem, where)}"
+        ) from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -341,6 +348,18 @@ def lock_state(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _check_state(directory: Path) -> None:
+    """Raise ConfigError if others could put their files in the place of ours."""
+    if danger := find_danger(directory, is_deep=False) or find_danger_above(directory):
+        raise ConfigError(f"cannot use state directory {directory}: {danger}")
+
+
+def _why(problem: OSError, where: object) -> str:
+    if problem.errno == errno.ELOOP:
+        return f"{where} is a symbolic link; remove it"
+    return str(problem.strerror)
 
 
 def _raise_file_limit() -> None:

@@ -21,6 +21,7 @@ from busd.bus.journal import Batch, JournalSettings, plain_keys
 from busd.bus.journal_rows import UNBINDABLE, Section, bindable, plain_as_rows
 from busd.bus.journal_schema import APPLICATION_ID, SCHEMA, SCHEMA_VERSION
 from busd.errors import ConfigError
+from busd.wire.plain_file import refuse_link
 
 log = structlog.get_logger("busd.journal")
 
@@ -120,6 +121,8 @@ class JournalFile:
             return False
 
     def _connect(self) -> sqlite3.Connection:
+        for suffix in ("", "-wal", "-shm"):
+            refuse_link(Path(f"{self.path}{suffix}"))  # SQLite would follow it
         _make_private(self.path)
         db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         try:

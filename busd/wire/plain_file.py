@@ -40,6 +40,18 @@ def read_plain_file(
     return content
 
 
+def refuse_link(path: Path) -> None:
+    """Raise OSError if anything but a regular file lies at a path; nothing at all is fine."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISLNK(mode):
+        raise OSError(errno.ELOOP, "it is a symbolic link", str(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+
+
 def _read(file: int, max_bytes: int) -> bytes:
     pieces: list[bytes] = []
     left = max_bytes

@@ -49,6 +49,10 @@ ABSURD: dict[str, tuple[Put, str]] = {
     "a large file": (text("# filler\n" * 200_000), "it has more than 1048576 bytes"),
     "NUL in a path": (text('state = "/tmp/a\\u0000b"'), "state: NUL is not allowed"),
     "NUL in an address": (text('listen = ["unix:/tmp/a\\u0000b"]'), "listen: NUL is not allowed"),
+    "NUL in a folder": (
+        text('plugins.folders = ["/a\\u0000b"]'),
+        "plugins.folders: NUL is not allowed",
+    ),
     "NUL in a program": (
         text('workers.default.command = ["a\\u0000b"]'),
         "workers.default.command: NUL is not allowed",
