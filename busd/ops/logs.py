@@ -88,4 +88,13 @@ def _is_journal() -> bool:
 
 def _encode_line(line: Any, **_: Any) -> bytes:
     priority = _PRIORITIES.get(line.get("level"), b"") if _is_journal() else b""
-    return priority + msgspec.json.encode(line, enc_hook=repr)
+    try:
+        return priority + msgspec.json.encode(line, enc_hook=repr)
+    except (ValueError, OverflowError):  # a lone surrogate, or a number of more than 64 bits
+        plain = {name: _in_ascii(value) for name, value in line.items()}
+        return priority + msgspec.json.encode(plain)
+
+
+def _in_ascii(value: object) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text.encode("ascii", "backslashreplace").decode()

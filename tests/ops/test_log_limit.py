@@ -10,6 +10,8 @@ from collections import Counter
 from contextlib import ExitStack
 from typing import Any
 
+import pytest
+
 from tests.access.guarded import join_with, new_token, open_guarded
 from tests.daemons import PATIENCE_SECONDS, Daemon, Loop, open_daemon
 from tests.wire_peers import connect, open_tcp
@@ -92,6 +94,19 @@ def test_what_a_library_logs_has_the_form_of_a_log_line() -> None:
     assert said[0]["event"] == "library.warned"
     assert said[0]["library"] == "asyncio"
     assert said[0]["reason"] == "socket.send() raised exception."
+
+
+@pytest.mark.parametrize("value", ["'\\ud800'", "2**70", "b'\\xff'", "float('nan')", "object()"])
+def test_a_value_that_json_has_no_word_for_is_logged_all_the_same(value: str) -> None:
+    program = (
+        "import structlog; from busd.ops.logs import set_up_logs; set_up_logs('info');"
+        f"structlog.get_logger().info('odd.seen', value={value})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, timeout=PATIENCE_SECONDS, check=True
+    )
+    [line] = done.stderr.splitlines()
+    assert json.loads(line)["event"] == "odd.seen"
 
 
 def _wait_for_end(sock: socket.socket) -> None:
