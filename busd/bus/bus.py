@@ -13,7 +13,6 @@ from ulid import ULID
 
 from busd.bus.access import Rights
 from busd.bus.authenticator import Authenticator
-from busd.bus.bucket import Bucket
 from busd.bus.delivery import Delivery, DeliveryLimits, FanOut, HeldBytes
 from busd.bus.guard import NameChecks, TypeChecks
 from busd.bus.journal import Journal, Row
@@ -31,7 +30,6 @@ from busd.wire.connection import Connection
 log = structlog.get_logger("busd.bus")
 
 _CLOSING_BRACE = ord("}")
-_REFUSALS_PER_SECOND, _REFUSALS_AT_ONCE = 10.0, 100  # logged; all of them are counted
 
 
 class Watcher(Protocol):
@@ -71,7 +69,6 @@ class Bus:
         self.wall_offset = 0.0  # added to our clock it gives the time of day; kept by the daemon
         self.clock = clock
         self._held = HeldBytes()
-        self._refusals = Bucket(_REFUSALS_PER_SECOND, _REFUSALS_AT_ONCE, clock)
         self.last_call_id = 0
         self.methods = methods
         self._table = methods.table
@@ -290,9 +287,8 @@ class Bus:
             peer.take_rights(peer.rights)
 
     def log_refusal(self, event: str, peer: str, rule: str, **facts: str) -> None:
-        """Say in the log what a peer may not do; a flood of it does not fill the disk."""
-        if not self._refusals.take():
-            log.warning(event, peer=peer, rule=rule, **facts)
+        """Log what a peer may not do."""
+        log.warning(event, peer=peer, rule=rule, **facts)
 
     def subscribe(self, peer: Member, pattern: str) -> None:
         """Route what `pattern` matches to a peer, within what one peer may have."""
