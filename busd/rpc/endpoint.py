@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import inf
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -119,6 +120,7 @@ class Endpoint(Generic[P, R]):
 
     def _receive_odd(self, frame: bytes, asker: Asker | None) -> None:
         """Take a frame that is not one of the frequent ones."""
+        self.connection.charge()
         try:
             if not frame.isascii():
                 frame.decode()
@@ -144,19 +146,28 @@ class Endpoint(Generic[P, R]):
             detail = f"a batch of more than {MAX_BATCH}"
             self.fail(None, InvalidRequest("Invalid request", detail=detail, limit=MAX_BATCH))
             return
+        self.connection.work_off(self._work_off_batch(elements))
+
+    def _work_off_batch(self, elements: list[Raw]) -> Iterator[bytes]:
+        """Take each element to where it belongs, one step each: their costs differ."""
         frames = [bytes(element) for element in elements]
-        asking = [read_id(frame) for frame in frames if _wants_answer(frame)]
-        limit = min(self.max_frame_bytes, self.connection.limits.max_unread_bytes)
-        room = limit - sum(len(_batch_is_full(each)) + 1 for each in asking) - 2
+        expected = 0
+        room = min(self.max_frame_bytes, self.connection.limits.max_unread_bytes) - 2
+        for frame in frames:
+            if _wants_answer(frame):
+                expected += 1
+                room -= len(_batch_is_full(read_id(frame))) + 1
+            yield b""
         if room < 0:
             detail = "the answers to this batch are larger than a frame"
             self.fail(
                 None, InvalidRequest("Invalid request", rule="max_frame_bytes", detail=detail)
             )
             return
-        batch = Batch(self, len(asking), room)
+        batch = Batch(self, expected, room)
         for frame in frames:
             self.receive(frame, batch)
+            yield b""
 
     def _receive_odd_reply(self, envelope: LooseEnvelope) -> None:
         """Take a reply that is an error, or whose result is not quite what was expected."""
