@@ -18,11 +18,12 @@ from busd.errors import (
     RequestError,
 )
 from busd.rpc.envelope import (
+    MAX_BATCH,
     Envelope,
     LooseEnvelope,
     RequestId,
     Result,
-    decode_elements,
+    decode_batch,
     decode_loose,
     encode,
     encode_failure,
@@ -32,7 +33,6 @@ from busd.wire.connection import Connection
 
 P = TypeVar("P")
 R = TypeVar("R")
-MAX_BATCH = 1_000
 _UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -125,7 +125,7 @@ class Endpoint(Generic[P, R]):
             if not frame.isascii():
                 frame.decode()
             if asker is None and frame.lstrip()[:1] == b"[":
-                self._receive_batch(decode_elements(frame))
+                self._receive_batch(decode_batch(frame))
                 return
             envelope = decode_loose(frame)
         except _UNDECODABLE as problem:
