@@ -45,6 +45,7 @@ class Asker(Protocol):
     def answer_encoded(self, frame: bytes, /) -> None: ...
     def fail(self, request_id: RequestId, fault: RequestError, /) -> None: ...
     def belongs_to(self, endpoint: Any, /) -> bool: ...
+    def charge(self) -> None: ...  # it asked for something expensive
 
 
 class Waiting(Protocol):
@@ -213,6 +214,9 @@ class Endpoint(Generic[P, R]):
     def belongs_to(self, endpoint: Any) -> bool:
         return endpoint is self
 
+    def charge(self) -> None:
+        self.connection.charge()
+
 
 class Batch:
     """Gathers the answers to a batch and sends them as one array when the last one is in.
@@ -241,6 +245,9 @@ class Batch:
 
     def belongs_to(self, endpoint: Any) -> bool:
         return endpoint is self._endpoint
+
+    def charge(self) -> None:
+        """Do nothing: the clock is looked at after every element anyway."""
 
     @property
     def max_frame_bytes(self) -> float:

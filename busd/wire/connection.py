@@ -27,7 +27,7 @@ import msgspec
 
 from busd.errors import ProtocolViolation
 from busd.wire.credentials import Credentials
-from busd.wire.turns import LOOK_FRAMES, SLICE_SECONDS, Turns
+from busd.wire.turns import SLICE_SECONDS, Turns
 
 _MIB = 1024 * 1024
 MIN_FRAME_BYTES = 1_024  # what the answer to `initialize` and every error fit into
@@ -96,7 +96,7 @@ class Connection:
     """One pipe of frames; made by a listener or a client, driven by a transport."""
 
     __slots__ = (
-        "_credit",
+        "_must_look",
         "_on_gone",
         "_out",
         "_reads_at_ping",
@@ -104,6 +104,7 @@ class Connection:
         "_steps",
         "_touched",
         "_turn_ends",
+        "_turn_read",
         "clock",
         "credentials",
         "deadline",
@@ -151,8 +152,9 @@ class Connection:
         self.turns = turns
         self._rest: list[Iterator[bytes]] = []  # to be worked off
         self._steps: Iterator[bytes] | None = None  # of the frame received last; they come first
-        self._credit = LOOK_FRAMES  # frames until the next look at the clock
-        self._turn_ends = 0.0  # 0: nobody has looked at the clock yet
+        self._must_look = False  # at the clock, after this frame
+        self._turn_ends = 0.0
+        self._turn_read = 0  # the chunk at which the turn started: the first look starts it
 
     # Called by the transport
 
@@ -169,16 +171,13 @@ class Connection:
         if self._rest:
             self._rest.append(self._feed_later(data))
             return
-        self._credit = LOOK_FRAMES
-        self._turn_ends = 0.0
         try:
             receive = self.session.receive
             frames = iter(self.framer.feed(data))
             for frame in frames:
                 if frame:
                     receive(frame)
-                    self._credit -= 1
-                    if self._credit > 0:
+                    if not self._must_look:
                         continue
                 if self._steps is not None:
                     self._rest.append(frames)
@@ -189,7 +188,9 @@ class Connection:
                     self._wait_for_turn()
                     break
             else:
-                self._judge_framing()
+                framer = self.framer  # another one if the first byte has decided, or on closing
+                if framer.wants_flush or framer.violation is not None:
+                    self._judge_framing()
                 if len(data) >= _MANY_BYTES and not self.is_closed:
                     self._wait_for_turn()
         except Exception:
@@ -206,7 +207,7 @@ class Connection:
     def pause_writing(self) -> None:
         """Stop reading from a peer that does not read: it may not add to what waits for it."""
         self.is_clogged = True
-        self._credit = 0  # nor with what it has sent already
+        self._must_look = True  # nor with what it has sent already
         self.transport.pause_reading()
 
     def resume_writing(self) -> None:
@@ -229,8 +230,8 @@ class Connection:
     # Turns
 
     def charge(self) -> None:
-        """Have the clock looked at after this frame: it was not one of the cheap ones."""
-        self._credit = 0
+        """Have the clock looked at after this frame: it is not one of the cheap ones."""
+        self._must_look = True
 
     def work_off(self, steps: Iterator[bytes]) -> None:
         """Have the steps that a frame takes worked off, in turns, before the next frame.
@@ -239,7 +240,7 @@ class Connection:
         while that frame is received.
         """
         self._steps = steps
-        self._credit = 0
+        self._must_look = True
 
     def when_done(self, action: Callable[[], None]) -> None:
         """Run `action` after everything that was received before."""
@@ -255,15 +256,16 @@ class Connection:
     def take_turn(self) -> None:
         """Go on with what is left for another slice."""
         if not self.is_clogged:  # else resume_writing() goes on
-            self._turn_ends = monotonic() + SLICE_SECONDS
-            self._go_on()
+            self._start_turn()
+            try:
+                self._work_off()
+            except Exception:
+                self._fail()
+            flush_touched(self._touched)
 
-    def _go_on(self) -> None:
-        try:
-            self._work_off()
-        except Exception:
-            self._fail()
-        flush_touched(self._touched)
+    def _start_turn(self) -> None:
+        self._turn_read = self.reads
+        self._turn_ends = monotonic() + SLICE_SECONDS
 
     def _work_off(self) -> None:
         """Pass on what is left until nothing is or the turn is over."""
@@ -273,8 +275,7 @@ class Connection:
             for frame in frames:
                 if frame:
                     receive(frame)
-                    self._credit -= 1
-                    if self._credit > 0:
+                    if not self._must_look:
                         continue
                 if not rest or self._steps not in (None, frames):
                     break  # closed, or there are steps that come first
@@ -295,11 +296,11 @@ class Connection:
 
     def _is_turn_over(self) -> bool:
         """Look at the clock; the first look of a turn starts it, unless others wait already."""
-        self._credit = LOOK_FRAMES
+        self._must_look = False
         if self.is_clogged:
             return True
-        if not self._turn_ends:
-            self._turn_ends = monotonic() + SLICE_SECONDS
+        if self._turn_read != self.reads:
+            self._start_turn()
             return self.turns.is_busy
         return monotonic() >= self._turn_ends
 

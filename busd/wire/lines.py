@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from busd.errors import ProtocolViolation
+from busd.wire.turns import PIECE_BYTES
 
 # Joining costs a copy of everything; below this it is cheaper than a second buffer in writev().
 JOIN_BYTES = 16_384
-_PIECE_BYTES = 65_536
 _NEWLINE = ord("\n")  # looked for as a number: 20 ns in 300 bytes, where b"\n" takes 190
 
 
@@ -28,7 +28,7 @@ class LineFramer:
 
     def feed(self, data: bytes) -> Iterable[bytes]:
         """Give the frames that `data` completes; sets `violation` when a frame is too long."""
-        if len(data) > _PIECE_BYTES:
+        if len(data) > PIECE_BYTES:
             return self._feed_pieces(data)
         frames = data.split(b"\n")
         rest = frames.pop()
@@ -46,8 +46,8 @@ class LineFramer:
 
     def _feed_pieces(self, data: bytes) -> Iterator[bytes]:
         """Cut a long chunk piece by piece: it may hold a quarter of a million lines."""
-        for at in range(0, len(data), _PIECE_BYTES):
-            yield from self.feed(data[at : at + _PIECE_BYTES])
+        for at in range(0, len(data), PIECE_BYTES):
+            yield from self.feed(data[at : at + PIECE_BYTES])
             if self.violation is not None:
                 return
             yield b""

@@ -1,11 +1,11 @@
 """Turns: connections with unfinished work, each served a slice at a time.
 
 A connection works off what it receives for at most SLICE_SECONDS. It looks at the clock after every
-LOOK_FRAMES cheap frames and after every expensive one, and not at all for the short chunks of a
-well-behaved peer. If time is up, the rest of the chunk waits here and the connection is not read
-until it is done. Each round of the event loop serves the waiting connections for about one slice in
-all; between two rounds the loop reads from everybody else. While some connections wait, a chunk of
-another one gets no slice at once: after the first look at the clock it joins the queue.
+expensive frame (`Connection.charge`) and after every PIECE_BYTES of cheap ones, so not at all for
+the short chunks of a well-behaved peer. If time is up, the rest of the chunk waits here and the
+connection is not read until it is done. Each round of the event loop serves the waiting connections
+for about one slice in all; between two rounds the loop reads from everybody else. While some wait,
+a chunk of another connection gets no slice at once: after the first look it joins the queue.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Protocol
 
 SLICE_SECONDS = 0.002
-LOOK_FRAMES = 8  # a look takes 0.2 µs, a frame at least 1
+PIECE_BYTES = 32_768  # hold at most 2.5 ms of cheap frames: a message takes 60 bytes and 4 µs
 
 Schedule = Callable[[Callable[[], None]], object]
 

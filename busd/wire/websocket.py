@@ -16,6 +16,7 @@ from websockets.uri import parse_uri
 from busd.errors import ProtocolViolation
 from busd.wire.doorman import Page
 from busd.wire.lines import JOIN_BYTES
+from busd.wire.turns import PIECE_BYTES
 
 try:
     from websockets.speedups import apply_mask
@@ -23,7 +24,7 @@ except ImportError:  # built without its C part
     from websockets.utils import apply_mask
 
 _FIN_TEXT = 0x81
-_PIECE_BYTES = 1_024
+_PARSED_BYTES = 1_024  # at once
 _MASKED_HEADER_BYTES = 8  # at most, for frames below 64 KiB
 
 _BAD_REQUEST_TEXT = b"The bus speaks lines of JSON, or WebSocket at /.\n"
@@ -54,7 +55,7 @@ class WebSocketFramer:
         self._protocol.max_message_size = max_frame_bytes
 
     def feed(self, data: bytes) -> Iterable[bytes]:
-        return self._parse(data) if len(data) <= _PIECE_BYTES else self._parse_pieces(data, 0)
+        return self._parse(data) if len(data) <= _PARSED_BYTES else self._parse_pieces(data, 0)
 
     def _parse_pieces(self, data: bytes, at: int) -> Iterator[bytes]:
         """Parse a long chunk from `at` on, piece by piece, with an empty frame after each.
@@ -62,9 +63,9 @@ class WebSocketFramer:
         The layer below parses all that it gets at once, and 170 empty pings fit into a KiB.
         """
         while at < len(data) and self.violation is None:
-            yield from self._parse(data[at : at + _PIECE_BYTES])
+            yield from self._parse(data[at : at + _PARSED_BYTES])
             yield b""
-            at += _PIECE_BYTES
+            at += _PARSED_BYTES
 
     def _parse(self, data: bytes) -> list[bytes]:
         """Pass bytes to the layer below and give the frames that they complete."""
@@ -182,7 +183,7 @@ class ServerFramer(WebSocketFramer):
 
         Each is looked at when its turn comes: what follows `initialize` may be longer.
         """
-        at, end = 0, len(data)
+        at, end, look_at = 0, len(data), PIECE_BYTES
         while end - at > _MASKED_HEADER_BYTES and data[at] == _FIN_TEXT:
             size = data[at + 1] - 128
             if not 0 <= size <= 126:
@@ -196,6 +197,9 @@ class ServerFramer(WebSocketFramer):
                 break
             yield apply_mask(data[mask + 4 : stop], data[mask : mask + 4])
             at = stop
+            if at > look_at:
+                look_at = at + PIECE_BYTES
+                yield b""
         if at < end:
             yield from self._parse_pieces(data, at)
 

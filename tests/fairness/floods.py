@@ -18,7 +18,7 @@ class Flood:
     name: str
     data: bytes = field(repr=False)
     total_bytes: int = 16 * 1024 * 1024
-    transport: Transport = "unix"
+    transport: Transport = "tcp"
     initializes: bool = True
     reads: bool = True  # what the bus answers
 
