@@ -17,7 +17,7 @@ _QUIET_SECONDS = 0.5
 
 
 class Bystanders(Thread):
-    """Exchange messages until told to stop; `waits` holds the seconds each delivery took."""
+    """Exchange messages until told to stop; `waits` holds the seconds each way took."""
 
     def __init__(self, daemon: Daemon, opened: ExitStack) -> None:
         super().__init__(daemon=True)
@@ -33,9 +33,10 @@ class Bystanders(Thread):
             started = time.perf_counter()
             request_id = self._alice.send_message("bystander:b")
             message: Any = self._bob.next_message()
-            self.waits.append(time.perf_counter() - started)
+            delivered = time.perf_counter()
             self._bob.answer(message, {"success": True})
             self._alice.answer_to(request_id)
+            self.waits += [delivered - started, time.perf_counter() - delivered]
 
 
 def measure(daemon: Daemon, flood: Flood | None, quiet_seconds: float = _QUIET_SECONDS) -> Waits:

@@ -33,8 +33,8 @@ from tests.tls.ends import MIB, PATIENCE_SECONDS, StdlibPeer, Talk, as_connectio
 
 pytestmark = pytest.mark.anyio
 
-SIZES = [0, 1, 200, 16_383, 16_384, 65_536, MIB]
-FRAMES = [bytes([97 + number]) * size for number, size in enumerate(SIZES)]
+SIZES = [1, 200, 16_383, 16_384, 65_536, MIB]
+FRAMES = [bytes([ord("[") + number]) * size for number, size in enumerate(SIZES)]
 
 
 class Bus:
