@@ -43,6 +43,8 @@ class Recorder:
     def belongs_to(self, endpoint: Any) -> bool:
         return False
 
+    def charge(self) -> None: ...
+
 
 def go_direct(peer: RemotePeer, frame: bytes, asker: Asker) -> None:
     peer.receive(frame, asker)

@@ -117,6 +117,7 @@ class Bus:
             delivery = Delivery(call_id, message, asker, request_id, self.clock(), kept)
             peers[0].hand_over(message, frame, delivery)
         elif peers:
+            asker.charge()
             self.tally.extra_copies += len(peers) - 1
             delivery = FanOut(
                 call_id,

@@ -250,6 +250,8 @@ class Sent:
     def belongs_to(self, endpoint: Any, /) -> bool:
         return False
 
+    def charge(self) -> None: ...
+
 
 def payload_of(value: Any, sender: str, message_id: str = "") -> Raw:
     """Give the payload that a value is or stands for; raises TypeError if it is none."""

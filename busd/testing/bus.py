@@ -53,13 +53,14 @@ class MemoryBus:
         granted = grants or [Grant(name="everybody", uid=0)]
         authenticator = Authenticator(policy, granted, clock=self.clock)
         self.core = Bus(methods, limits, authenticator, self.clock)
+        self._soon = Soon()
         self.connections = Connections(
             wire or WireLimits(),
             Doorman(allowed_origins),
             self.core.make_session,
             self.clock,
+            lambda: self._soon.run,
         )
-        self._soon = Soon()
 
     def connect(
         self,

@@ -7,23 +7,34 @@ on trio `SocketTransport` does (`trio_transport.py`), in tests an in-memory one.
 
 Nothing here waits. Frames to send are put on a list, the connection on the list of touched ones,
 and whoever fed the chunk flushes each touched connection once.
+
+A chunk that takes longer than a slice is worked off in several turns (`turns.py`). What is left
+waits as a queue of iterators of frames; whatever arrives or ends meanwhile goes to its end. A frame
+that takes several steps (a batch) has them worked off before the next frame. While something is
+left, the transport is not read.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from math import inf
+from time import monotonic
 from typing import Protocol
 
 import msgspec
 
 from busd.errors import ProtocolViolation
 from busd.wire.credentials import Credentials
+from busd.wire.turns import SLICE_SECONDS, Turns
 
 _MIB = 1024 * 1024
 MIN_FRAME_BYTES = 1_024  # what the answer to `initialize` and every error fit into
 NOBODY = Credentials()
+_MANY_BYTES = (
+    2 * 65_536
+)  # a chunk as large as this ends a turn: uvloop would read up to 32 in a row
 
 
 class WireLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,7 +65,11 @@ class Transport(Protocol):
 
 
 class Framer(Protocol):
-    """Turns bytes into frames and back: lines, WebSocket, or not decided yet."""
+    """Turns bytes into frames and back: lines, WebSocket, or not decided yet.
+
+    `feed` does little at once: it gives a short list, or an iterator that works as it is asked. An
+    empty frame among the others is for nobody; it lets the connection look at the clock.
+    """
 
     violation: ProtocolViolation | None  # set by feed(): the stream cannot go on
     wants_flush: bool  # set by feed(): the framer has bytes of its own to send (a pong)
@@ -81,10 +96,15 @@ class Connection:
     """One pipe of frames; made by a listener or a client, driven by a transport."""
 
     __slots__ = (
+        "_must_look",
         "_on_gone",
         "_out",
         "_reads_at_ping",
+        "_rest",
+        "_steps",
         "_touched",
+        "_turn_ends",
+        "_turn_read",
         "clock",
         "credentials",
         "deadline",
@@ -98,6 +118,7 @@ class Connection:
         "remote",
         "session",
         "transport",
+        "turns",
     )
 
     session: Session
@@ -106,6 +127,7 @@ class Connection:
         self,
         framer: Framer,
         touched: list[Connection],
+        turns: Turns,
         limits: WireLimits,
         remote: str = "",
         clock: Callable[[], float] = time.monotonic,
@@ -127,6 +149,12 @@ class Connection:
         self._out: list[bytes] = []
         self._touched = touched
         self._on_gone = on_gone
+        self.turns = turns
+        self._rest: list[Iterator[bytes]] = []  # to be worked off
+        self._steps: Iterator[bytes] | None = None  # of the frame received last; they come first
+        self._must_look = False  # at the clock, after this frame
+        self._turn_ends = 0.0
+        self._turn_read = 0  # the chunk at which the turn started: the first look starts it
 
     # Called by the transport
 
@@ -138,49 +166,171 @@ class Connection:
         transport.set_write_buffer_limits(high=self.limits.max_queue_bytes)
 
     def data_received(self, data: bytes) -> None:
-        """Pass each frame of this chunk up, then flush every connection it touched."""
+        """Pass each frame of this chunk up, as far as a slice goes, then flush what it touched."""
         self.reads += 1
-        framer = self.framer
+        if self._rest:
+            self._rest.append(self._feed_later(data))
+            return
         try:
             receive = self.session.receive
-            for frame in framer.feed(data):
-                receive(frame)
-            if framer.wants_flush:
-                self._touched.append(self)
-            if framer.violation is not None and not self.is_closed:
-                self.session.on_violation(framer.violation)
+            frames = iter(self.framer.feed(data))
+            for frame in frames:
+                if frame:
+                    receive(frame)
+                    if not self._must_look:
+                        continue
+                if self._steps is not None:
+                    self._rest.append(frames)
+                    self._work_off()
+                    break
+                if self._is_turn_over():
+                    self._rest.append(frames)
+                    self._wait_for_turn()
+                    break
+            else:
+                framer = self.framer  # another one if the first byte has decided, or on closing
+                if framer.wants_flush or framer.violation is not None:
+                    self._judge_framing()
+                if len(data) >= _MANY_BYTES and not self.is_closed:
+                    self._wait_for_turn()
         except Exception:
-            # Ours, not the peer's; only this connection pays for it.
-            self.session.on_fault()
-            self.abort("our fault")
+            self._fail()
         flush_touched(self._touched)
 
     def eof_received(self) -> bool:
         """Hear that the peer will send no more; True keeps our half open for its answers."""
         self.has_ended = True
         if not self.is_closed:
-            try:
-                self.session.on_end()
-            except Exception:
-                self.session.on_fault()
-                self.abort("our fault")
-        flush_touched(self._touched)
+            self.when_done(self.session.on_end)
         return not self.is_closed
 
     def pause_writing(self) -> None:
         """Stop reading from a peer that does not read: it may not add to what waits for it."""
         self.is_clogged = True
+        self._must_look = True  # nor with what it has sent already
         self.transport.pause_reading()
 
     def resume_writing(self) -> None:
         self.is_clogged = False
-        if not self.has_ended:
-            self.transport.resume_reading()
+        if self._rest and not self.is_closed:
+            self.turns.add(self)
+        else:
+            self._read_on()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._part("lost" if exc is None else str(exc))
+        """End the session; a peer that is gone has still said what it said before."""
+        self.transport = NoTransport()
+        self.is_clogged = False
+        self.has_ended = True
+        if self._rest:
+            self.turns.add(self)
+        self.when_done(partial(self._part, "lost" if exc is None else str(exc)))
         self._on_gone(self)
+
+    # Turns
+
+    def charge(self) -> None:
+        """Have the clock looked at after this frame: it is not one of the cheap ones."""
+        self._must_look = True
+
+    def work_off(self, steps: Iterator[bytes]) -> None:
+        """Have the steps that a frame takes worked off, in turns, before the next frame.
+
+        A step is what happens until the next `yield`, which gives an empty frame. To be called
+        while that frame is received.
+        """
+        self._steps = steps
+        self._must_look = True
+
+    def when_done(self, action: Callable[[], None]) -> None:
+        """Run `action` after everything that was received before."""
+        if self._rest:
+            self._rest.append(_run(action))
+            return
+        try:
+            action()
+        except Exception:
+            self._fail()
         flush_touched(self._touched)
+
+    def take_turn(self) -> None:
+        """Go on with what is left for another slice."""
+        if not self.is_clogged:  # else resume_writing() goes on
+            self._start_turn()
+            try:
+                self._work_off()
+            except Exception:
+                self._fail()
+            flush_touched(self._touched)
+
+    def _start_turn(self) -> None:
+        self._turn_read = self.reads
+        self._turn_ends = monotonic() + SLICE_SECONDS
+
+    def _work_off(self) -> None:
+        """Pass on what is left until nothing is or the turn is over."""
+        rest, receive = self._rest, self.session.receive
+        while rest:
+            frames = self._steps or rest[0]
+            for frame in frames:
+                if frame:
+                    receive(frame)
+                    if not self._must_look:
+                        continue
+                if not rest or self._steps not in (None, frames):
+                    break  # closed, or there are steps that come first
+                if self._is_turn_over():
+                    self._wait_for_turn()
+                    return
+            else:
+                self._finish(frames)
+        self._read_on()
+
+    def _finish(self, frames: Iterator[bytes]) -> None:
+        """Go on behind what has been worked off."""
+        if frames is self._steps:
+            self._steps = None
+        elif self._rest:  # else the connection was closed
+            del self._rest[0]
+            self._judge_framing()
+
+    def _is_turn_over(self) -> bool:
+        """Look at the clock; the first look of a turn starts it, unless others wait already."""
+        self._must_look = False
+        if self.is_clogged:
+            return True
+        if self._turn_read != self.reads:
+            self._start_turn()
+            return self.turns.is_busy
+        return monotonic() >= self._turn_ends
+
+    def _wait_for_turn(self) -> None:
+        """Let the others go first; nothing more is read until what is left is done."""
+        if self.framer.wants_flush:
+            self._touched.append(self)
+        self.transport.pause_reading()
+        if not self.is_clogged:
+            self.turns.add(self)
+
+    def _read_on(self) -> None:
+        if not (self.has_ended or self.is_clogged):
+            self.transport.resume_reading()
+
+    def _feed_later(self, data: bytes) -> Iterator[bytes]:
+        yield from self.framer.feed(data)
+
+    def _judge_framing(self) -> None:
+        """Look what the framer has to say after a chunk."""
+        framer = self.framer
+        if framer.wants_flush:
+            self._touched.append(self)
+        if framer.violation is not None and not self.is_closed:
+            self.session.on_violation(framer.violation)
+
+    def _fail(self) -> None:
+        """End after an exception: it is ours, not the peer's, and only this connection pays."""
+        self.session.on_fault()
+        self.abort("our fault")
 
     # Called by the session
 
@@ -205,7 +355,7 @@ class Connection:
             self.transport.get_write_buffer_size() > self.limits.max_unread_bytes
         ):
             self.abort("does not read")
-        elif self.has_ended:
+        elif self.has_ended and not self._rest:
             self.session.on_flushed_after_end()
 
     def _write_out(self) -> None:
@@ -231,6 +381,7 @@ class Connection:
         if self.has_ended:
             self.transport.close()
             return
+        self._read_on()  # to the end of the stream
         try:
             self.transport.write_eof()
         except OSError:  # asyncio's own transport: the peer was faster
@@ -257,6 +408,8 @@ class Connection:
         if not self.is_closed:
             self.is_closed = True
             self._out.clear()
+            self._rest.clear()
+            self._steps = None
             self.session.on_lost(reason)
 
 
@@ -298,6 +451,12 @@ class Discard:
 
     def encode_ping(self) -> list[bytes]:
         return []
+
+
+def _run(action: Callable[[], None]) -> Iterator[bytes]:
+    """Run `action` as the only step of what is left."""
+    action()
+    yield b""
 
 
 def flush_touched(touched: list[Connection]) -> None:

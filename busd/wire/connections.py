@@ -9,7 +9,9 @@ import structlog
 
 from busd.wire.connection import Connection, Session, WireLimits, flush_touched
 from busd.wire.doorman import Doorman
+from busd.wire.driver import scheduler
 from busd.wire.sniff import Sniffer
+from busd.wire.turns import Schedule, Turns
 
 log = structlog.get_logger("busd.wire")
 
@@ -23,9 +25,11 @@ class Connections:
         doorman: Doorman,
         make_session: Callable[[Connection], Session],
         clock: Callable[[], float] = time.monotonic,
+        make_schedule: Callable[[], Schedule] = scheduler,
     ) -> None:
         self.limits = limits
         self.touched: list[Connection] = []
+        self.turns = Turns(make_schedule)
         self.open: set[Connection] = set()
         self._doorman = doorman
         self._make_session = make_session
@@ -40,7 +44,13 @@ class Connections:
         """Make the connection for a socket that somebody opened; it must initialize soon."""
         sniffer = Sniffer(self._doorman)
         connection = Connection(
-            sniffer, self.touched, self.limits, remote, self._clock, self.open.discard
+            sniffer,
+            self.touched,
+            self.turns,
+            self.limits,
+            remote,
+            self._clock,
+            self.open.discard,
         )
         sniffer.attach(connection)
         connection.deadline = self._clock() + self.limits.first_request_seconds

@@ -16,6 +16,7 @@ import sniffio
 from anyio.abc import TaskGroup
 
 from busd.wire.connection import Transport
+from busd.wire.turns import Schedule
 
 
 class Driven(Protocol):
@@ -47,7 +48,7 @@ async def drive(sock: socket.socket, connection: Driven, tasks: TaskGroup) -> No
     transport.resume_reading()
 
 
-def scheduler() -> Callable[[Callable[[], None]], object]:
+def scheduler() -> Schedule:
     """Give the function that runs another one in the next round of the running loop."""
     if sniffio.current_async_library() == "asyncio":
         import asyncio

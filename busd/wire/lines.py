@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from busd.errors import ProtocolViolation
+from busd.wire.turns import PIECE_BYTES
 
 # Joining costs a copy of everything; below this it is cheaper than a second buffer in writev().
 JOIN_BYTES = 16_384
@@ -27,6 +28,8 @@ class LineFramer:
 
     def feed(self, data: bytes) -> Iterable[bytes]:
         """Give the frames that `data` completes; sets `violation` when a frame is too long."""
+        if len(data) > PIECE_BYTES:
+            return self._feed_pieces(data)
         frames = data.split(b"\n")
         rest = frames.pop()
         if self._partial and frames:
@@ -40,6 +43,14 @@ class LineFramer:
         ):
             return self._within_limit(frames)
         return frames
+
+    def _feed_pieces(self, data: bytes) -> Iterator[bytes]:
+        """Cut a long chunk piece by piece: it may hold a quarter of a million lines."""
+        for at in range(0, len(data), PIECE_BYTES):
+            yield from self.feed(data[at : at + PIECE_BYTES])
+            if self.violation is not None:
+                return
+            yield b""
 
     def _within_limit(self, frames: list[bytes]) -> Iterator[bytes]:
         """Give the frames before the first one that is too long.

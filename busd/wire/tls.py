@@ -3,21 +3,25 @@
     socket ⇄ transport ⇄ TlsTransport ⇄ Connection
 
 OpenSSL works on two buffers in memory here, so bus and clients, asyncio and trio share this code,
-and nothing waits. A chunk from below is decrypted whole and passed up at once; a flush from above
-becomes one write below.
+and nothing waits. A chunk from below is decrypted whole and passed up at once, a long one piece by
+piece in turns of its own: it may hold 10,000 records of one byte each. A flush from above becomes
+one write below.
 """
 
 from __future__ import annotations
 
 import ssl
+from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from busd.errors import ProtocolViolation
-from busd.wire.connection import Connection, Discard, Transport
+from busd.wire.connection import Connection, Discard, NoTransport, Transport
 from busd.wire.tls_settings import PeerCertificate, explain, read_peer_certificate
 
 # What OpenSSL's buffers hold at once: they grow to the most they ever held and never shrink.
 _RECORD_BYTES = 16_384
+_PIECE_BYTES = 2 * _RECORD_BYTES  # decrypted at once; at worst 1,500 records: 4 ms
 _HANDSHAKE_OR_ALERT = (22, 21)  # what the first byte from the other side says, if it speaks TLS
 
 
@@ -49,6 +53,7 @@ class TlsTransport:
         self._is_over = False  # whatever still comes is thrown away
         self._is_paused = False  # nobody wants to read
         self._hello_bytes = 0
+        self._pieces: deque[bytes] = deque()  # not decrypted yet
         self._queue: list[bytes] = []
         self._queue_bytes = 0
         self._high = 65_536
@@ -67,7 +72,24 @@ class TlsTransport:
             self._flush()  # a client's hello
 
     def data_received(self, data: bytes) -> None:
-        """Decrypt all of a chunk, then pass it up: one chunk, one flush."""
+        """Decrypt a chunk, or the first piece of a long one, and pass it up."""
+        if len(data) <= _PIECE_BYTES and not self._pieces:
+            self._receive(data)
+            return
+        self._below.pause_reading()
+        self._pieces += [data[at : at + _PIECE_BYTES] for at in range(0, len(data), _PIECE_BYTES)]
+        self.connection.turns.add(self)
+
+    def take_turn(self) -> None:
+        """Decrypt the next piece, unless the connection has enough to do."""
+        if self._is_paused:
+            return  # resume_reading() goes on
+        if self._pieces:
+            self._receive(self._pieces.popleft())
+        self._read_on()
+
+    def _receive(self, data: bytes) -> None:
+        """Decrypt all of `data`, then pass it up: one flush."""
         if self._is_over or self._has_ended:
             return
         plain: list[bytes] = []
@@ -84,7 +106,8 @@ class TlsTransport:
         if plain:
             self.connection.data_received(plain[0] if len(plain) == 1 else b"".join(plain))
         if violation is not None:
-            self._fail(violation)
+            self._pieces.clear()
+            self.connection.when_done(partial(self._fail, violation))
         elif self._has_ended:
             self._pass_up_end()
         elif not self._is_over:
@@ -152,6 +175,9 @@ class TlsTransport:
             self.connection.resume_writing()
 
     def connection_lost(self, exc: BaseException | None) -> None:
+        self._below = NoTransport()
+        while self._pieces:  # of a peer that is gone, but has said this before
+            self._receive(self._pieces.popleft())
         self._is_over = True
         self._is_open = False
         self.connection.connection_lost(exc)
@@ -191,8 +217,7 @@ class TlsTransport:
 
     def resume_reading(self) -> None:
         self._is_paused = False
-        if not self._has_ended:
-            self._below.resume_reading()
+        self._read_on()
 
     def get_write_buffer_size(self) -> int:
         return self._queue_bytes + self._below.get_write_buffer_size()
@@ -202,6 +227,15 @@ class TlsTransport:
         self._below.set_write_buffer_limits(high, low)
 
     # Between the two
+
+    def _read_on(self) -> None:
+        """Go on with the next piece, or with what else the peer sends."""
+        if self._is_paused:
+            return
+        if self._pieces:
+            self.connection.turns.add(self)
+        elif not self._has_ended:
+            self._below.resume_reading()
 
     def _encrypt(self, data: bytes) -> None:
         records: list[bytes] = []
@@ -267,16 +301,8 @@ class TlsTransport:
         self._is_over = True
         self._is_open = False
         was_closed = self.connection.is_closed
-        self.connection.framer = Broken(violation)
-        self.connection.data_received(b"")
+        self.connection.framer = Discard()
+        if not was_closed:
+            self.connection.session.on_violation(violation)
         if was_closed or self._is_client:
             self._below.close()  # a bus lingers, so that the alert is read: its sweeper ends it
-
-
-class Broken(Discard):
-    """The framer of a connection whose TLS has failed: it only says why."""
-
-    __slots__ = ("violation",)
-
-    def __init__(self, violation: ProtocolViolation) -> None:
-        self.violation = violation

@@ -16,6 +16,7 @@ from websockets.uri import parse_uri
 from busd.errors import ProtocolViolation
 from busd.wire.doorman import Page
 from busd.wire.lines import JOIN_BYTES
+from busd.wire.turns import PIECE_BYTES
 
 try:
     from websockets.speedups import apply_mask
@@ -24,6 +25,7 @@ except ImportError:  # built without its C part
 
 _FIN_TEXT = 0x81
 _HEAD_END = b"\r\n\r\n"
+_PARSED_BYTES = 1_024  # at once
 _MASKED_HEADER_BYTES = 8  # at most, for frames below 64 KiB
 
 _BAD_REQUEST_TEXT = b"The bus speaks lines of JSON, or WebSocket at /.\n"
@@ -54,6 +56,20 @@ class WebSocketFramer:
         self._protocol.max_message_size = max_frame_bytes
 
     def feed(self, data: bytes) -> Iterable[bytes]:
+        return self._parse(data) if len(data) <= _PARSED_BYTES else self._parse_pieces(data, 0)
+
+    def _parse_pieces(self, data: bytes, at: int) -> Iterator[bytes]:
+        """Parse a long chunk from `at` on, piece by piece, with an empty frame after each.
+
+        The layer below parses all that it gets at once, and 170 empty pings fit into a KiB.
+        """
+        while at < len(data) and self.violation is None:
+            yield from self._parse(data[at : at + _PARSED_BYTES])
+            yield b""
+            at += _PARSED_BYTES
+
+    def _parse(self, data: bytes) -> list[bytes]:
+        """Pass bytes to the layer below and give the frames that they complete."""
         protocol = self._protocol
         if self.violation is not None:
             return []
@@ -188,7 +204,7 @@ class ServerFramer(WebSocketFramer):
 
         Each is looked at when its turn comes: what follows `initialize` may be longer.
         """
-        at, end = 0, len(data)
+        at, end, look_at = 0, len(data), PIECE_BYTES
         while end - at > _MASKED_HEADER_BYTES and data[at] == _FIN_TEXT:
             size = data[at + 1] - 128
             if not 0 <= size <= 126:
@@ -202,8 +218,11 @@ class ServerFramer(WebSocketFramer):
                 break
             yield apply_mask(data[mask + 4 : stop], data[mask : mask + 4])
             at = stop
+            if at > look_at:
+                look_at = at + PIECE_BYTES
+                yield b""
         if at < end:
-            yield from super().feed(data[at:])
+            yield from self._parse_pieces(data, at)
 
     def encode(self, frames: list[bytes]) -> list[bytes]:
         """Write text frames by hand: two bytes of header take 0.2 µs, a Frame object 1.5."""
@@ -266,6 +285,6 @@ class ClientFramer(WebSocketFramer):
 
     def feed(self, data: bytes) -> list[bytes]:
         was_open = self._protocol.state is not State.CONNECTING
-        frames = list(super().feed(data))
+        frames = [frame for frame in super().feed(data) if frame]  # a client trusts its bus
         self.wants_flush = self.wants_flush or not was_open
         return frames

@@ -39,6 +39,8 @@ class Listener:
     def belongs_to(self, endpoint: Any, /) -> bool:
         return False
 
+    def charge(self) -> None: ...
+
 
 methods: Methods[str] = Methods()
 
