@@ -12,9 +12,9 @@ from anyio.abc import TaskGroup
 
 from busd import AgentsSettings
 from busd_plugins.bub.inbox import Inbox
-from busd_plugins.bub.keeper.family import is_of_family
 from busd_plugins.bub.keeper.house import end_remains
 from busd_plugins.bub.keeper.log import FILE_NAME, read_last_lines
+from busd_plugins.bub.keeper.tree import is_descendant
 from busd_plugins.bub.keeper_link import (
     Answer,
     KeeperGone,
@@ -40,6 +40,7 @@ class SubprocessWorker:
         self.inbox = Inbox()
         self._link = link
         self._pid = answer.pid
+        self._init = answer.init
         self._workspace = workspace
         self._stop_seconds = answer.stop_seconds
 
@@ -51,12 +52,12 @@ class SubprocessWorker:
         return self.inbox
 
     def has_process(self, pid: int) -> bool:
-        # Without a pid it is being started again: it may be here before the word of it.
-        return self._pid is None or is_of_family(pid, self._pid)
+        return self._init is not None and is_descendant(pid, self._init)
 
-    def take(self, report: Report) -> None:
+    def take(self, report: Report, init: int | None = None) -> None:
         """Hear what happened to it."""
-        self._pid = report.pid if report.kind == "restarted" else None
+        is_up = report.kind == "restarted"
+        self._pid, self._init = (report.pid, init) if is_up else (None, None)
         if self._pid is not None:
             self.unit = f"pid {self._pid}"
         self.inbox.put(report)
@@ -259,13 +260,13 @@ class SubprocessSpawner:
         """End what a keeper left behind that was killed."""
         await to_thread.run_sync(end_remains, self._state)
 
-    def _on_report(self, client_id: str, report: Report) -> None:
+    def _on_report(self, client_id: str, report: Report, init: int | None) -> None:
         worker = self._workers.get(client_id)
         if worker is None:
             return
         if report.kind in ("failed", "stopped"):
             del self._workers[client_id]
-        worker.take(report)
+        worker.take(report, init)
 
 
 def _order_of(launch: Launch) -> dict[str, object]:
