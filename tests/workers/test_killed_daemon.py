@@ -227,7 +227,9 @@ async def test_what_is_left_when_all_of_our_processes_were_killed_is_ended_by_th
     second.kill()
     for pid in forgotten:
         os.kill(pid, signal.SIGKILL)
-    has_cleared = [] if has_groups and open_group("test").can_be_entered else [family[1]]
+    group = open_group("test")
+    has_cleared = [] if has_groups and group.can_be_entered else [family[1]]
+    group.remove()
     assert forgotten == has_cleared
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 _DELEGATED = "user.delegate"  # an attribute by which systemd says that a group is ours to divide
@@ -55,6 +56,15 @@ class ControlGroup:
                     os.kill(pid, signal.SIGKILL)
                 except OSError:
                     pass
+
+    def end(self, patience_seconds: float = 5.0) -> None:
+        """Kill all processes of the group, wait for their end, and remove the group."""
+        give_up_at = time.monotonic() + patience_seconds
+        self.kill()
+        while self.has_processes and time.monotonic() < give_up_at:
+            time.sleep(0.01)  # the kernel takes a moment; nothing tells when it is done
+            self.kill()
+        self.remove()
 
     @property
     def has_processes(self) -> bool:

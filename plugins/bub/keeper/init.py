@@ -156,7 +156,7 @@ class _Init:
             if watched in ready:
                 group.kill()
                 end_descendants(os.getpid())
-                group.remove()
+                group.end()
                 os._exit(0)
             try:
                 os.read(woken, 4096)

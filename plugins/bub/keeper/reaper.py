@@ -54,7 +54,5 @@ def main() -> None:
 
 def end_remaining(mark: str) -> None:
     """End what is left of the workers with a mark: in their control group, or by the mark."""
-    group = open_group(mark)
-    group.kill()
+    open_group(mark).end()
     end_marked(mark)
-    group.remove()
