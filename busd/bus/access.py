@@ -62,6 +62,7 @@ class Identity(msgspec.Struct, frozen=True):
     token: str = ""  # the token's name
     certificate: str = ""
     token_sha256: str = ""  # which token of that name: one made anew is another one
+    socket: int | None = None  # the inode of its end of a loopback connection
 
     def __str__(self) -> str:
         facts = {

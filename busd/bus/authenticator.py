@@ -73,6 +73,7 @@ class Authenticator:
             record.name if record else "",
             credentials.certificate,
             record.sha256 if record else "",
+            credentials.socket,
         )
         identity = self._believed(identity)
         rights = self.rights_of(identity)

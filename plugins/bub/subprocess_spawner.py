@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import anyio
@@ -22,6 +22,7 @@ from busd_plugins.bub.keeper_link import (
     connect_keeper,
     start_keeper,
 )
+from busd_plugins.bub.sockets import children_of, has_socket, tree_of
 from busd_plugins.bub.spawner import Launch, Report, SpawnFailed, environment_of
 
 # For a keeper to act after all stop_seconds; then the kernel ends its workers.
@@ -32,7 +33,14 @@ _KEEPER_LOST = "the keeper of the workers was killed"
 class SubprocessWorker:
     """A worker that the keeper has started."""
 
-    def __init__(self, link: KeeperLink, client_id: str, workspace: Path, answer: Answer) -> None:
+    def __init__(
+        self,
+        link: KeeperLink,
+        client_id: str,
+        workspace: Path,
+        answer: Answer,
+        new_inits: Callable[[], list[int]],
+    ) -> None:
         self.client_id = client_id
         self.unit = f"pid {answer.pid}"
         self.limits = answer.limits
@@ -40,7 +48,8 @@ class SubprocessWorker:
         self.inbox = Inbox()
         self._link = link
         self._pid = answer.pid
-        self._init = answer.init
+        self.init = answer.init  # the process that all of its own are below
+        self._new_inits = new_inits
         self._workspace = workspace
         self._stop_seconds = answer.stop_seconds
 
@@ -51,13 +60,17 @@ class SubprocessWorker:
     def reports(self) -> AsyncIterator[Report]:
         return self.inbox
 
-    def has_process(self, pid: int) -> bool:
-        return self._init is not None and is_descendant(pid, self._init)
+    def owns(self, pid: int | None, socket: int | None) -> bool | None:
+        # One that is being started again may be here before the word of it.
+        roots = self._new_inits() if self.init is None else [self.init]
+        if pid is not None:
+            return any(is_descendant(pid, root) for root in roots)
+        return socket is not None and any(has_socket(tree_of(root), socket) for root in roots)
 
     def take(self, report: Report, init: int | None = None) -> None:
         """Hear what happened to it."""
         is_up = report.kind == "restarted"
-        self._pid, self._init = (report.pid, init) if is_up else (None, None)
+        self._pid, self.init = (report.pid, init) if is_up else (None, None)
         if self._pid is not None:
             self.unit = f"pid {self._pid}"
         self.inbox.put(report)
@@ -157,7 +170,7 @@ class SubprocessSpawner:
         def enrol(answer: Answer) -> None:
             if answer.error is None:
                 answer = msgspec.structs.replace(answer, stop_seconds=launch.stop_seconds)
-                worker = SubprocessWorker(link, launch.client_id, launch.workspace, answer)
+                worker = self._worker_of(link, launch.client_id, launch.workspace, answer)
                 self._workers[launch.client_id] = worker
                 started.append(worker)
 
@@ -187,7 +200,7 @@ class SubprocessSpawner:
 
         def enrol(answer: Answer) -> None:
             if answer.error is None:
-                worker = SubprocessWorker(link, client_id, Path(answer.workspace), answer)
+                worker = self._worker_of(link, client_id, Path(answer.workspace), answer)
                 self._workers[client_id] = worker
                 adopted.append(worker)
 
@@ -208,6 +221,16 @@ class SubprocessSpawner:
             except KeeperGone:
                 pass  # the next one is told when it starts
         return []
+
+    def _worker_of(
+        self, link: KeeperLink, client_id: str, workspace: Path, answer: Answer
+    ) -> SubprocessWorker:
+        def new_inits() -> list[int]:
+            """Return those of which the keeper has not told us yet whose they are."""
+            known = {worker.init for worker in self._workers.values()}
+            return [pid for pid in children_of(link.pid) if pid not in known]
+
+        return SubprocessWorker(link, client_id, workspace, answer, new_inits)
 
     # -- the keeper ----------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from busd_plugins.bub.worker_state import TRANSITIONS, WorkerState, initial_stat
 from busd_plugins.bub.workspace import make_workspace, remove_folder
 
 if TYPE_CHECKING:
+    from busd import Identity
     from busd_plugins.bub.agent import Agent
 
 _GONE_SECONDS = 1.0
@@ -61,6 +62,15 @@ class Worker:
     def is_told(self) -> bool:
         """It was told to stop, and still runs."""
         return self.state is WorkerState.ENDING
+
+    def may_be(self, identity: Identity) -> bool:
+        """Return whether a peer can be this worker: as far as the kernel knows its processes."""
+        if identity.pid is None and identity.socket is None:
+            return False  # of another host
+        if self.running is not None:
+            return self.running.owns(identity.pid, identity.socket) is not False
+        # It runs before its spawner has said so. Who else comes meanwhile is dismissed then.
+        return self.state in (WorkerState.UNKNOWN, WorkerState.LAUNCHING)
 
     # Its state
 
@@ -124,6 +134,8 @@ class Worker:
             if refusal is not None:
                 self.agent.refuse_waiting(refusal)
             self.agent.roster.forget_unless_kept(self.agent)
+            if self.running is None:
+                self.agent.roster.dismiss_others(self.agent)
         is_final = refusal is not None and refusal.retry_seconds is None
         if is_final and not self.agent.roster.is_stopping:
             await self._close_turns("worker_failed", NOT_STARTED)
@@ -256,6 +268,7 @@ class Worker:
         self.running = running
         self.ended = anyio.Event()
         self._enter(event)
+        self.agent.roster.dismiss_others(self.agent)
         if self.agent.is_present:
             self.joined()
         self.agent.roster.ctx.tasks.start_soon(self._watch, running)
@@ -315,6 +328,7 @@ class Worker:
         agent.note(systemd_unit=running.unit)
         agent.announce("restarted", report.reason)
         self._enter("restarted")
+        agent.roster.dismiss_others(agent)
         if agent.is_present:
             self.joined()  # before we heard of it
         elif self.state.is_expected and not agent.roster.is_stopping:
