@@ -48,6 +48,7 @@ class Worker:
         self._deadline = inf  # by which it must be on the bus
         self._change = anyio.Event()
         self.ended = anyio.Event()
+        self._closing = anyio.Lock()
 
     @property
     def _ready_seconds(self) -> float:
@@ -299,7 +300,9 @@ class Worker:
         return self.agent.roster.is_stopping or (is_started_again and not is_failed)
 
     async def _close_turns(self, code: str, message: str) -> None:
-        await close_turns(self.agent.roster, self.agent.session, code, message)
+        # One after the other: what its end has closed is not closed again by the start that failed.
+        async with self._closing:
+            await close_turns(self.agent.roster, self.agent.session, code, message)
 
     def _take(self, running: Running, report: Report) -> None:
         agent = self.agent
