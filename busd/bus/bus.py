@@ -11,7 +11,7 @@ import structlog
 from msgspec import UNSET, Raw
 from ulid import ULID
 
-from busd.bus.access import Rights
+from busd.bus.access import Identity, Rights
 from busd.bus.authenticator import Authenticator
 from busd.bus.delivery import Delivery, DeliveryLimits, FanOut, HeldBytes
 from busd.bus.guard import NameChecks, TypeChecks
@@ -281,6 +281,14 @@ class Bus:
             else:
                 log.warning("peer.refused", peer=peer.name, reason="access was withdrawn")
                 peer.connection.close(1008, "access was withdrawn")
+
+    def dismiss(self, name: str, may_stay: Callable[[Identity], bool], reason: str) -> None:
+        """Close the connections of a name whose owners may not have it."""
+        for peer in list(self.present(name)):
+            if not may_stay(peer.identity):
+                log.warning("peer.refused", peer=name, reason=reason)
+                self.leave(peer, reason)  # now: the name is free for whoever it belongs to
+                peer.connection.close(1008, reason)
 
     def take_type_checks(self) -> None:
         """Apply changed type checks to everybody who is here; a rate starts anew."""

@@ -142,7 +142,8 @@ def initialize(
     decision = rights.may_be(params.client_id)
     if not decision.allowed:
         bus.log_refusal("peer.refused", params.client_id, decision.rule, identity=str(identity))
-        raise AccessRefused(f"{identity} may not be {params.client_id}", rule=decision.rule)
+        reason = f"{identity} may not be {params.client_id}{rights.hint_for(params.client_id)}"
+        raise AccessRefused(reason, rule=decision.rule)
     decision = bus.name_checks.decide(params.client_id, identity)
     if not decision.allowed:
         bus.log_refusal("peer.refused", params.client_id, decision.rule, identity=str(identity))

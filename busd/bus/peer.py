@@ -160,9 +160,8 @@ class RemotePeer(Endpoint[Message, Ack]):
     def take_rights(self, rights: Rights) -> None:
         """Be allowed this from now on, whatever was allowed before."""
         self.rights = rights
-        types = None if rights.speaks_as_anybody else self.bus.type_checks or None
-        is_guarded = rights.limits_messages or types is not None
-        self.guard = Guard(rights, self.bus.clock, types) if is_guarded else None
+        is_guarded = rights.limits_messages or not rights.speaks_as_anybody
+        self.guard = Guard(rights, self.bus.clock, self.bus.type_checks) if is_guarded else None
         self.speaks_as = {self.name}
         limit = rights.max_frame_bytes(self.connection.limits.max_frame_bytes)
         self.connection.framer.allow(limit)
@@ -174,12 +173,18 @@ class RemotePeer(Endpoint[Message, Ack]):
         if message.sender is UNSET or not message.sender:
             message.sender = self.name
             return
-        check_address(message.sender)
-        decision = self.rights.may_speak_as(self.name, message.sender)
+        self.check_speaks_as(message.sender)
+
+    def check_speaks_as(self, address: str, where: str = "") -> None:
+        """Raise AccessRefused unless this peer may speak as an address; `where` says it does."""
+        if address in self.speaks_as:
+            return
+        check_address(address)
+        decision = self.rights.may_speak_as(self.name, address)
         if not decision.allowed:
-            self.bus.log_refusal("message.refused", self.name, decision.rule, sender=message.sender)
-            reason = f"{self.name} may not speak as {message.sender}: {decision.reason}"
-            raise AccessRefused(reason, rule=decision.rule, sender=message.sender)
+            self.bus.log_refusal("message.refused", self.name, decision.rule, sender=address)
+            reason = f"{where}{self.name} may not speak as {address}: {decision.reason}"
+            raise AccessRefused(reason, rule=decision.rule, sender=address)
         if len(self.speaks_as) >= _MAX_SENDERS_REMEMBERED:
             self.speaks_as = {self.name}
-        self.speaks_as.add(message.sender)
+        self.speaks_as.add(address)

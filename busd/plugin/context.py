@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import cached_property
 from math import inf
 from pathlib import Path
@@ -23,6 +23,7 @@ from busd.rpc.reading import Id
 from busd.vocabulary.payload import Payload, author_of, decode_payload, type_name_of, write_message
 
 if TYPE_CHECKING:
+    from busd.bus.access import Identity
     from busd.plugin.running import RunningPlugin
     from busd.plugin.tasks import GuardedTasks
 
@@ -199,6 +200,10 @@ class Context:
     def is_present(self, client_id: str) -> bool:
         """True if a remote peer of that name is on the bus."""
         return bool(self._running.host.bus.present(client_id))
+
+    def dismiss(self, client_id: str, may_stay: Callable[[Identity], bool], reason: str) -> None:
+        """Close the connections of a remote peer's name whose identity may not have it."""
+        self._running.host.bus.dismiss(client_id, may_stay, reason)
 
     def heard(self) -> dict[str, tuple[int, int]]:
         """Give, for each remote peer, a number that grows when it speaks, and the acks it owes."""

@@ -29,7 +29,7 @@ from busd.plugin.running import RunningPlugin
 from busd.rpc.endpoint import Asker
 from busd.rpc.envelope import RequestId
 from busd.vocabulary.bub import BUB_TYPES
-from busd.vocabulary.payload import type_name_of, type_of
+from busd.vocabulary.payload import type_name_of
 from busd.wire.driver import scheduler
 
 log = structlog.get_logger("busd.plugin")
@@ -96,7 +96,6 @@ class PluginHost:
         self._tasks: TaskGroup | None = None
         self._lock = anyio.Lock()
         bus.watchers.append(self)
-        bus.type_checks.type_of = type_of
 
     @property
     def limits(self) -> PluginSettings:

@@ -73,9 +73,9 @@ def why_not(ending: Ending, launch: Launch) -> str | None:
     return None
 
 
-def unit_prefix(household: int) -> str:
+def unit_prefix(mark: str) -> str:
     """Give what the names of all units of one state directory begin with."""
-    return f"busd-worker-{household:010x}-"
+    return f"busd-worker-{mark}-"
 
 
 def unit_name(prefix: str, client_id: str) -> str:
