@@ -43,7 +43,6 @@ class Asker(Protocol):
     def answer(self, request_id: RequestId, result: Any, /) -> None: ...
     def answer_encoded(self, frame: bytes, /) -> None: ...
     def fail(self, request_id: RequestId, fault: RequestError, /) -> None: ...
-    def belongs_to(self, endpoint: Any, /) -> bool: ...
 
 
 class Waiting(Protocol):
@@ -199,9 +198,6 @@ class Endpoint(Generic[P, R]):
         if request_id is not UNSET:
             self.connection.send(encode_failure(request_id, fault, self.max_frame_bytes))
 
-    def belongs_to(self, endpoint: Any) -> bool:
-        return endpoint is self
-
 
 class Batch:
     """Gathers the answers to a batch and sends them as one array when the last one is in.
@@ -227,9 +223,6 @@ class Batch:
         self._endpoint.on_refused(fault)
         if request_id is not UNSET:
             self._add(request_id, encode_failure(request_id, fault))
-
-    def belongs_to(self, endpoint: Any) -> bool:
-        return endpoint is self._endpoint
 
     @property
     def max_frame_bytes(self) -> float:

@@ -22,6 +22,7 @@ from busd.errors import ProtocolViolation
 from busd.wire.credentials import Credentials
 
 _MIB = 1024 * 1024
+_SLOW_BYTES = 16_384  # more than this unread: what waits for the peer is measured and counted
 MIN_FRAME_BYTES = 1_024  # what the answer to `initialize` and every error fit into
 NOBODY = Credentials()
 
@@ -57,6 +58,7 @@ class Framer(Protocol):
     """Turns bytes into frames and back: lines, WebSocket, or not decided yet."""
 
     violation: ProtocolViolation | None  # set by feed(): the stream cannot go on
+    has_pings: bool
     wants_flush: bool  # set by feed(): the framer has bytes of its own to send (a pong)
 
     def allow(self, max_frame_bytes: int) -> None: ...
@@ -77,10 +79,24 @@ class Session(Protocol):
     def on_fault(self) -> None: ...
 
 
+class Meter(Protocol):
+    """Counts what is not read by all connections of one identity."""
+
+    def add_unread(self, size: int, /) -> bool: ...  # True: it is too much
+
+
+class NoMeter:
+    """Counts nothing."""
+
+    def add_unread(self, size: int) -> bool:
+        return False
+
+
 class Connection:
     """One pipe of frames; made by a listener or a client, driven by a transport."""
 
     __slots__ = (
+        "_on_closing",
         "_on_gone",
         "_out",
         "_reads_at_ping",
@@ -92,12 +108,15 @@ class Connection:
         "has_ended",
         "is_clogged",
         "is_closed",
+        "is_slow",
         "limits",
+        "meter",
         "quiet_rounds",
         "reads",
         "remote",
         "session",
         "transport",
+        "unread_bytes",
     )
 
     session: Session
@@ -110,6 +129,7 @@ class Connection:
         remote: str = "",
         clock: Callable[[], float] = time.monotonic,
         on_gone: Callable[[Connection], None] = lambda connection: None,
+        on_closing: Callable[[Connection], None] = lambda connection: None,
     ) -> None:
         self.framer = framer
         self.transport: Transport = NoTransport()
@@ -121,12 +141,16 @@ class Connection:
         self.reads = 0  # chunks; whoever looks twice sees whether the peer said anything
         self.quiet_rounds = 0
         self._reads_at_ping = 0
+        self.meter: Meter = NoMeter()
+        self.is_slow = False
+        self.unread_bytes = 0  # as counted by the meter; 0 unless the peer is slow
         self.is_clogged = False
         self.is_closed = False
         self.has_ended = False
         self._out: list[bytes] = []
         self._touched = touched
         self._on_gone = on_gone
+        self._on_closing = on_closing
 
     # Called by the transport
 
@@ -135,7 +159,12 @@ class Connection:
         if self.is_closed:  # before it was made: the bus stopped meanwhile
             transport.abort()
             return
-        transport.set_write_buffer_limits(high=self.limits.max_queue_bytes)
+        self.set_mark()
+
+    def set_mark(self) -> None:
+        """Have the transport say when more waits than a peer that reads leaves unread."""
+        high = min(_SLOW_BYTES, self.limits.max_queue_bytes)
+        self.transport.set_write_buffer_limits(high=high)
 
     def data_received(self, data: bytes) -> None:
         """Pass each frame of this chunk up, then flush every connection it touched."""
@@ -168,14 +197,31 @@ class Connection:
         return not self.is_closed
 
     def pause_writing(self) -> None:
-        """Stop reading from a peer that does not read: it may not add to what waits for it."""
-        self.is_clogged = True
-        self.transport.pause_reading()
+        """Measure from now on what a peer does not read."""
+        self.is_slow = True
+        self._measure()
+
+    def _measure(self) -> None:
+        """Count what waits; stop reading from a peer for which too much waits.
+
+        It may not add to what it does not read, and neither may others of its identity if that
+        has used up its quota.
+        """
+        size = self.transport.get_write_buffer_size()
+        grown, self.unread_bytes = size - self.unread_bytes, size
+        is_too_much = self.meter.add_unread(grown)
+        if not self.is_clogged and (is_too_much or size > self.limits.max_queue_bytes):
+            self.is_clogged = True
+            self.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        self.is_clogged = False
-        if not self.has_ended:
-            self.transport.resume_reading()
+        self.is_slow = False
+        self.meter.add_unread(-self.unread_bytes)
+        self.unread_bytes = 0
+        if self.is_clogged:
+            self.is_clogged = False
+            if not self.has_ended:
+                self.transport.resume_reading()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._part("lost" if exc is None else str(exc))
@@ -201,11 +247,12 @@ class Connection:
         if self.is_closed:
             return
         self._write_out()
-        if self.is_clogged and (
-            self.transport.get_write_buffer_size() > self.limits.max_unread_bytes
-        ):
-            self.abort("does not read")
-        elif self.has_ended:
+        if self.is_slow:
+            self._measure()
+            if self.unread_bytes > self.limits.max_unread_bytes:
+                self.abort("does not read")
+                return
+        if self.has_ended:
             self.session.on_flushed_after_end()
 
     def _write_out(self) -> None:
@@ -227,6 +274,7 @@ class Connection:
         self.transport.writelines(self.framer.encode_close(code, reason))
         self.framer = Discard()
         self.deadline = self.clock() + self.limits.linger_seconds
+        self._on_closing(self)
         self._part(reason or "closed")
         if self.has_ended:
             self.transport.close()
@@ -240,6 +288,11 @@ class Connection:
         """Drop the connection without a word to the peer."""
         self._part(reason)
         self.transport.abort()
+
+    @property
+    def has_pings(self) -> bool:
+        """Whether the peer can be pinged: not if it speaks lines."""
+        return self.framer.has_pings
 
     def ping(self) -> None:
         """Find out whether a quiet peer is still there; three rounds of silence end it."""
@@ -284,6 +337,7 @@ class Discard:
     __slots__ = ()
     violation: ProtocolViolation | None = None
     wants_flush = False
+    has_pings = False
 
     def allow(self, max_frame_bytes: int) -> None: ...
 

@@ -16,6 +16,7 @@ class LineFramer:
 
     __slots__ = ("_max_frame_bytes", "_partial", "violation")
     wants_flush = False
+    has_pings = False
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes

@@ -26,6 +26,7 @@ class Sniffer:
     __slots__ = ("_connection", "_doorman", "violation")
 
     wants_flush = False
+    has_pings = False
 
     def __init__(self, doorman: Doorman) -> None:
         self._doorman = doorman

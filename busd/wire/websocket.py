@@ -39,6 +39,7 @@ class WebSocketFramer:
     """One frame of ours per text message; control frames are answered without anyone's help."""
 
     __slots__ = ("_max_frame_bytes", "_message", "_protocol", "violation", "wants_flush")
+    has_pings = True
 
     def __init__(self, protocol: Protocol, max_frame_bytes: int) -> None:
         self._protocol = protocol

@@ -136,9 +136,9 @@ def miscounts_held_bytes(patch: pytest.MonkeyPatch) -> None:
 def changes_payloads(patch: pytest.MonkeyPatch) -> None:
     deliver = Bus.deliver
 
-    def changing(self: Bus, message: Message, asker: Any, request_id: Any) -> None:
+    def changing(self: Bus, message: Message, asker: Any, request_id: Any, sender: Any) -> None:
         message.payload = Raw(bytes(message.payload).replace(b" ", b""))
-        deliver(self, message, asker, request_id)
+        deliver(self, message, asker, request_id, sender)
 
     patch.setattr(Bus, "deliver", changing)
 
