@@ -304,6 +304,8 @@ class Connection:
             self.abort("no pong")
         elif buffers and self.quiet_rounds > 1:
             self.transport.writelines(buffers)
+            if self.is_slow:
+                self._measure()
 
     def _part(self, reason: str) -> None:
         """Tell the session, once, that nothing more goes in or out."""
