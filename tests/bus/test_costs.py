@@ -70,7 +70,7 @@ def test_a_page_of_get_status_costs_the_same_however_many_peers_there_are() -> N
     assert "moreConnections" in other.call("getStatus", {}).result
 
     def page(bus: MemoryBus, peer: ScriptedPeer) -> Callable[[], object]:
-        after = list(bus.core.peers)[-500].connection_id
+        after = list(bus.core.peers)[-20].connection_id
         return lambda: peer.call("getStatus", {"after": after}).check()
 
     assert cost(page(large, other)) < 3 * cost(page(small, one))
@@ -90,14 +90,16 @@ def test_get_status_of_peers_with_many_subscriptions_is_bounded() -> None:
     assert following.result["connections"][0]["clientId"] == "greedy:10"
 
 
-def test_half_closing_costs_the_same_however_many_peers_there_are(crowds: Crowds) -> None:
-    (small, _), (large, _) = crowds
+def test_what_a_half_closed_sender_is_owed_is_known_without_looking_at_others(
+    crowds: Crowds,
+) -> None:
+    (small, one), (large, other) = crowds
 
-    def half_close(bus: MemoryBus) -> float:
-        peers = [bus.join("agent:closing") for _ in range(TRIES)]
-        return cost(lambda: peers.pop().half_close())
+    def ask(bus: MemoryBus, peer: ScriptedPeer) -> Callable[[], object]:
+        member = _member(bus, peer)
+        return lambda: [bus.core.owes_answer(member) for _ in range(20)]
 
-    assert half_close(large) < GENEROUS * half_close(small)
+    assert cost(ask(large, other)) < GENEROUS * cost(ask(small, one))
 
 
 def test_a_glob_is_removed_without_looking_at_the_others() -> None:
