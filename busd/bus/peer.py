@@ -176,8 +176,10 @@ class RemotePeer(Endpoint[Message, Ack]):
             account.check_connection()
             old.add_connection(-1)
             old.add_unread(-connection.unread_bytes)
+            old.add_held(-connection.held_bytes)
             account.add_connection(1)
             account.add_unread(connection.unread_bytes)
+            account.add_held(connection.held_bytes)
             self.account = connection.meter = account
             self.bus.accounts.forget(old)
         account.check_subscription(is_glob=False)
@@ -189,7 +191,8 @@ class RemotePeer(Endpoint[Message, Ack]):
         size = 0 if self.info is None else memoryview(self.info).nbytes
         self.account.add_connection(-1, -size)
         self.account.add_unread(-connection.unread_bytes)
-        connection.unread_bytes = 0
+        self.account.add_held(-connection.held_bytes)
+        connection.unread_bytes = connection.held_bytes = 0
 
     def take_name(self, name: str, info: Raw | None, identity: Identity, rights: Rights) -> None:
         """Become a member of the bus."""

@@ -42,6 +42,7 @@ class Account:
     __slots__ = (
         "connections",
         "globs",
+        "held_bytes",
         "info_bytes",
         "limits",
         "may_wait",
@@ -56,6 +57,7 @@ class Account:
         self.connections = 0
         self.subscriptions = 0
         self.globs = 0
+        self.held_bytes = 0  # of frames whose end has not come yet
         self.info_bytes = 0
         self.unread_bytes = 0
         self.unanswered = 0
@@ -78,14 +80,14 @@ class Account:
         return (
             self.connections * _CONNECTION_BYTES
             + self.subscriptions * _SUBSCRIPTION_BYTES
+            + self.held_bytes
             + self.info_bytes
             + self.unread_bytes
         )
 
     @property
     def is_empty(self) -> bool:
-        used = (self.connections, self.subscriptions, self.info_bytes, self.unread_bytes)
-        return not any(used) and not self.unanswered
+        return self.memory_bytes == 0
 
     def weigh(self) -> None:
         """Find out how many messages may wait in the memory that is left."""
@@ -147,6 +149,12 @@ class Account:
         self.weigh()
         limits = self.limits
         return limits is not None and self.unread_bytes > limits.unread_bytes
+
+    def add_held(self, size: int) -> bool:
+        """Count bytes of unfinished frames; return whether too much memory is used now."""
+        self.held_bytes += size
+        self.weigh()
+        return self.limits is not None and self.memory_bytes > self.limits.memory_bytes
 
 
 _WORDS: dict[Quota, str] = {

@@ -59,6 +59,10 @@ class Framer(Protocol):
 
     violation: ProtocolViolation | None  # set by feed(): the stream cannot go on
     has_pings: bool
+
+    @property
+    def held_bytes(self) -> int: ...  # of a frame whose end has not come yet
+
     wants_flush: bool  # set by feed(): the framer has bytes of its own to send (a pong)
 
     def allow(self, max_frame_bytes: int) -> None: ...
@@ -80,15 +84,19 @@ class Session(Protocol):
 
 
 class Meter(Protocol):
-    """Counts what is not read by all connections of one identity."""
+    """Counts what is held in memory for all connections of one identity; True: too much."""
 
-    def add_unread(self, size: int, /) -> bool: ...  # True: it is too much
+    def add_unread(self, size: int, /) -> bool: ...
+    def add_held(self, size: int, /) -> bool: ...
 
 
 class NoMeter:
     """Counts nothing."""
 
     def add_unread(self, size: int) -> bool:
+        return False
+
+    def add_held(self, size: int) -> bool:
         return False
 
 
@@ -106,6 +114,7 @@ class Connection:
         "deadline",
         "framer",
         "has_ended",
+        "held_bytes",
         "is_clogged",
         "is_closed",
         "is_slow",
@@ -143,6 +152,7 @@ class Connection:
         self._reads_at_ping = 0
         self.meter: Meter = NoMeter()
         self.is_slow = False
+        self.held_bytes = 0  # of unfinished frames, as counted by the meter; 0 if they are small
         self.unread_bytes = 0  # as counted by the meter; 0 unless the peer is slow
         self.is_clogged = False
         self.is_closed = False
@@ -178,11 +188,22 @@ class Connection:
                 self._touched.append(self)
             if framer.violation is not None and not self.is_closed:
                 self.session.on_violation(framer.violation)
+            held = self.framer.held_bytes
+            if held > _SLOW_BYTES or self.held_bytes:
+                self._hold(held)
         except Exception:
             # Ours, not the peer's; only this connection pays for it.
             self.session.on_fault()
             self.abort("our fault")
         flush_touched(self._touched)
+
+    def _hold(self, size: int) -> None:
+        """Count what is held of an unfinished frame; end the connection if that is too much."""
+        grown, self.held_bytes = size - self.held_bytes, size
+        if self.meter.add_held(grown) and grown > 0 and not self.is_closed:
+            reason = "all connections of this identity hold as much as they may (quota.memory)"
+            violation = ProtocolViolation(reason, rule="quota.memory", close_code=1008)
+            self.session.on_violation(violation)
 
     def eof_received(self) -> bool:
         """Hear that the peer will send no more; True keeps our half open for its answers."""
@@ -340,6 +361,7 @@ class Discard:
     violation: ProtocolViolation | None = None
     wants_flush = False
     has_pings = False
+    held_bytes = 0
 
     def allow(self, max_frame_bytes: int) -> None: ...
 

@@ -23,6 +23,10 @@ class LineFramer:
         self._partial = bytearray()
         self.violation: ProtocolViolation | None = None
 
+    @property
+    def held_bytes(self) -> int:
+        return len(self._partial)
+
     def allow(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
 

@@ -27,6 +27,7 @@ class Sniffer:
 
     wants_flush = False
     has_pings = False
+    held_bytes = 0
 
     def __init__(self, doorman: Doorman) -> None:
         self._doorman = doorman

@@ -49,6 +49,10 @@ class WebSocketFramer:
         self.violation: ProtocolViolation | None = None
         self.wants_flush = False
 
+    @property
+    def held_bytes(self) -> int:
+        return len(self._protocol.reader.buffer) + len(self._message or b"")
+
     def allow(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._protocol.max_message_size = max_frame_bytes

@@ -145,6 +145,29 @@ def test_memory_over_the_quota_stops_whatever_would_take_more() -> None:
     assert refusal(peer, "subscribe", {"address": "more"}) == ("quota.memory", 100_000)
 
 
+@pytest.mark.parametrize("web_socket", [False, True])
+def test_frames_that_never_end_are_counted_and_end_with_the_quota(*, web_socket: bool) -> None:
+    bus = MemoryBus(quota=QuotaLimits(memory_bytes=150_000))
+    peers = [bus.connect(f"a:{n}", credentials=ALICE, web_socket=web_socket) for n in range(3)]
+    for peer in peers:
+        peer.initialize().check()
+        peer.send("nobody", {"text": "x"})
+    account = bus.core.accounts.by_name["uid 1"]
+    unfinished = b"\x81\xff" + (900_000).to_bytes(8, "big") + b"mask" if web_socket else b'{"a":"'
+    peers[0].feed(unfinished)
+    peers[0].feed(b"x" * 60_000)
+    assert account.held_bytes >= 60_000
+    peers[1].feed(unfinished)
+    peers[1].feed(b"x" * 90_000)
+    assert not peers[1].is_connected
+    assert b"quota.memory" in b"".join(peers[1].frames)
+    assert peers[0].is_connected
+    peers[1].leave()
+    assert 60_000 <= account.held_bytes < 61_000
+    peers[0].leave()
+    assert account.held_bytes == 0
+
+
 def test_changed_limits_hold_for_those_who_are_here() -> None:
     bus = MemoryBus(quota=QuotaLimits(subscriptions=2))
     peer = join(bus, "a:1", ALICE)

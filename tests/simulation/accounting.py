@@ -28,6 +28,7 @@ def check_accounts(bus: MemoryBus) -> None:
             "subscriptions": len(patterns),
             "globs": sum(map(is_glob, patterns)),
             "unread_bytes": sum(peer.connection.unread_bytes for peer in own),
+            "held_bytes": sum(peer.connection.held_bytes for peer in own),
             "info_bytes": 0,
             "unanswered": unanswered[account],
         }
