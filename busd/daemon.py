@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import structlog
 from anyio import to_thread
 from anyio.abc import TaskGroup
@@ -40,6 +41,7 @@ from busd.ops.reloads import RefusedPlugin, Reloaded, Reloads
 from busd.ops.tokens import TokenStore
 from busd.plugin.file_safety import find_danger, find_danger_above
 from busd.plugin.host import PluginHost
+from busd.rpc.envelope import encode_failure
 from busd.wire.bus_address import BusAddress
 from busd.wire.connections import Connections
 from busd.wire.doorman import Doorman
@@ -108,11 +110,17 @@ class Daemon:
         self.tokens = TokenStore(Path(settings.state))
         self.offload = Offload()
         authenticator = self._make_authenticator(settings)
-        self.bus = Bus(admin_methods(self), settings.delivery, authenticator)
+        self.bus = Bus(admin_methods(self), settings.delivery, authenticator, quota=settings.quota)
         self.bus.journal = journal
         self.bus.is_verbose = settings.log_level == "debug"
         self.doorman = Doorman(settings.allowed_origins, Pages(self).by_path, host_names(settings))
-        self.connections = Connections(settings.wire, self.doorman, self.bus.make_session)
+        self.connections = Connections(
+            settings.wire,
+            self.doorman,
+            self.bus.make_session,
+            end_session=self.bus.end_session,
+            encode_refusal=lambda fault: encode_failure(None, fault) + b"\n",
+        )
         self.certificates = Certificates(settings.tls) if settings.tls.certificate else None
         self.listeners = self._open_listeners()
         self.plugins = PluginHost(self.bus, settings, self.connections.flush)
@@ -150,6 +158,7 @@ class Daemon:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._sweep)
             tasks.start_soon(self._report_suppressed)
+            tasks.start_soon(self._work)
             if self.bus.journal is not None:
                 tasks.start_soon(self._keep_journal, self.bus.journal)
             tasks.start_soon(self.offload.run, self.connections.flush)
@@ -240,7 +249,7 @@ class Daemon:
         warnings = self._warn()
         self.doorman.change(kept.allowed_origins, host_names(kept))
         self.connections.change(new.wire)
-        self.bus.change(new.delivery)
+        self.bus.change(new.delivery, new.quota)
         self.bus.take_access(authenticator)
         if self.bus.journal is not None:
             self.bus.journal.change(kept.journal)
@@ -290,6 +299,18 @@ class Daemon:
                 log_limit.report()
         finally:
             log_limit.report()
+
+    async def _work(self) -> None:
+        """Work off what the bus has put off, a slice per turn of the loop."""
+        while True:
+            woken = anyio.Event()
+            self.bus.wake = woken.set
+            # What was put off before the line above is worked off now.
+            while self.bus.work():
+                self.connections.flush()
+                await anyio.lowlevel.checkpoint()
+            self.connections.flush()
+            await woken.wait()
 
     async def _keep_journal(self, journal: Journal) -> None:
         """Hand what was logged to the writer, again and again."""

@@ -40,9 +40,6 @@ class Recorder:
         if request_id is not UNSET:
             self.answers.append(encode_failure(request_id, fault))
 
-    def belongs_to(self, endpoint: Any) -> bool:
-        return False
-
     def charge(self) -> None: ...
 
 

@@ -81,6 +81,11 @@ class Authenticator:
             self._refuse(identity, has_token=bool(shown))
         return identity, rights
 
+    def identify(self, credentials: Credentials) -> Identity:
+        """Return what is known of a connection before it says anything."""
+        uid, by, certificate = credentials.uid, credentials.by, credentials.certificate
+        return self._believed(Identity(uid, by, certificate=certificate))
+
     def rights_of(self, identity: Identity) -> Rights:
         """Give everything that an identity may do."""
         if self.policy == "open":

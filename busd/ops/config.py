@@ -17,6 +17,7 @@ from busd.agent.settings import AgentsSettings, WorkerSettings
 from busd.bus.access import Grant, Policy, check_grants
 from busd.bus.delivery import DeliveryLimits
 from busd.bus.journal import JournalSettings
+from busd.bus.quota import QuotaLimits
 from busd.errors import ConfigError
 from busd.ops.config_bounds import (
     MAX_FILE_BYTES,
@@ -63,6 +64,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     allowed_hosts: list[str] = []
     wire: WireLimits = WireLimits()
     delivery: DeliveryLimits = DeliveryLimits()
+    quota: QuotaLimits = QuotaLimits()
     journal: JournalSettings = JournalSettings()
     tls: TlsSettings = TlsSettings()
     plugins: PluginSettings = PluginSettings()
@@ -256,6 +258,8 @@ def _check(settings: Settings, source: str) -> None:
         _check_numbers(settings)
         if settings.wire.max_frame_bytes < MIN_FRAME_BYTES:
             raise ConfigError(f"wire.max_frame_bytes must be {MIN_FRAME_BYTES} or more")
+        if settings.quota.unknown_share > 1:
+            raise ConfigError("quota.unknown_share must be between 0 and 1")
         if not settings.listen:
             raise ConfigError("listen must name at least one address")
         for address in settings.listen:

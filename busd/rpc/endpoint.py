@@ -44,7 +44,6 @@ class Asker(Protocol):
     def answer(self, request_id: RequestId, result: Any, /) -> None: ...
     def answer_encoded(self, frame: bytes, /) -> None: ...
     def fail(self, request_id: RequestId, fault: RequestError, /) -> None: ...
-    def belongs_to(self, endpoint: Any, /) -> bool: ...
     def charge(self) -> None: ...  # it asked for something expensive
 
 
@@ -211,9 +210,6 @@ class Endpoint(Generic[P, R]):
         if request_id is not UNSET:
             self.connection.send(encode_failure(request_id, fault, self.max_frame_bytes))
 
-    def belongs_to(self, endpoint: Any) -> bool:
-        return endpoint is self
-
     def charge(self) -> None:
         self.connection.charge()
 
@@ -242,9 +238,6 @@ class Batch:
         self._endpoint.on_refused(fault)
         if request_id is not UNSET:
             self._add(request_id, encode_failure(request_id, fault))
-
-    def belongs_to(self, endpoint: Any) -> bool:
-        return endpoint is self._endpoint
 
     def charge(self) -> None:
         """Do nothing: the clock is looked at after every element anyway."""

@@ -30,6 +30,7 @@ from busd.wire.credentials import Credentials
 from busd.wire.turns import SLICE_SECONDS, Turns
 
 _MIB = 1024 * 1024
+_SLOW_BYTES = 16_384  # more than this unread: what waits for the peer is measured and counted
 MIN_FRAME_BYTES = 1_024  # what the answer to `initialize` and every error fit into
 NOBODY = Credentials()
 _MANY_BYTES = (
@@ -72,6 +73,11 @@ class Framer(Protocol):
     """
 
     violation: ProtocolViolation | None  # set by feed(): the stream cannot go on
+    has_pings: bool
+
+    @property
+    def held_bytes(self) -> int: ...  # of a frame whose end has not come yet
+
     wants_flush: bool  # set by feed(): the framer has bytes of its own to send (a pong)
 
     def allow(self, max_frame_bytes: int) -> None: ...
@@ -92,11 +98,29 @@ class Session(Protocol):
     def on_fault(self) -> None: ...
 
 
+class Meter(Protocol):
+    """Counts what is held in memory for all connections of one identity; True: too much."""
+
+    def add_unread(self, size: int, /) -> bool: ...
+    def add_held(self, size: int, /) -> bool: ...
+
+
+class NoMeter:
+    """Counts nothing."""
+
+    def add_unread(self, size: int) -> bool:
+        return False
+
+    def add_held(self, size: int) -> bool:
+        return False
+
+
 class Connection:
     """One pipe of frames; made by a listener or a client, driven by a transport."""
 
     __slots__ = (
         "_must_look",
+        "_on_closing",
         "_on_gone",
         "_out",
         "_reads_at_ping",
@@ -110,15 +134,19 @@ class Connection:
         "deadline",
         "framer",
         "has_ended",
+        "held_bytes",
         "is_clogged",
         "is_closed",
+        "is_slow",
         "limits",
+        "meter",
         "quiet_rounds",
         "reads",
         "remote",
         "session",
         "transport",
         "turns",
+        "unread_bytes",
     )
 
     session: Session
@@ -132,6 +160,7 @@ class Connection:
         remote: str = "",
         clock: Callable[[], float] = time.monotonic,
         on_gone: Callable[[Connection], None] = lambda connection: None,
+        on_closing: Callable[[Connection], None] = lambda connection: None,
     ) -> None:
         self.framer = framer
         self.transport: Transport = NoTransport()
@@ -143,6 +172,10 @@ class Connection:
         self.reads = 0  # chunks; whoever looks twice sees whether the peer said anything
         self.quiet_rounds = 0
         self._reads_at_ping = 0
+        self.meter: Meter = NoMeter()
+        self.is_slow = False
+        self.held_bytes = 0  # of unfinished frames, as counted by the meter; 0 if they are small
+        self.unread_bytes = 0  # as counted by the meter; 0 unless the peer is slow
         self.is_clogged = False
         self.is_closed = False
         self.has_ended = False
@@ -155,6 +188,7 @@ class Connection:
         self._must_look = False  # at the clock, after this frame
         self._turn_ends = 0.0
         self._turn_read = 0  # the chunk at which the turn started: the first look starts it
+        self._on_closing = on_closing
 
     # Called by the transport
 
@@ -163,7 +197,12 @@ class Connection:
         if self.is_closed:  # before it was made: the bus stopped meanwhile
             transport.abort()
             return
-        transport.set_write_buffer_limits(high=self.limits.max_queue_bytes)
+        self.set_mark()
+
+    def set_mark(self) -> None:
+        """Have the transport say when more waits than a peer that reads leaves unread."""
+        high = min(_SLOW_BYTES, self.limits.max_queue_bytes)
+        self.transport.set_write_buffer_limits(high=high)
 
     def data_received(self, data: bytes) -> None:
         """Pass each frame of this chunk up, as far as a slice goes, then flush what it touched."""
@@ -191,11 +230,22 @@ class Connection:
                 framer = self.framer  # another one if the first byte has decided, or on closing
                 if framer.wants_flush or framer.violation is not None:
                     self._judge_framing()
+                held = framer.held_bytes
+                if held > _SLOW_BYTES or self.held_bytes:
+                    self._hold(held)
                 if len(data) >= _MANY_BYTES and not self.is_closed:
                     self._wait_for_turn()
         except Exception:
             self._fail()
         flush_touched(self._touched)
+
+    def _hold(self, size: int) -> None:
+        """Count what is held of an unfinished frame; end the connection if that is too much."""
+        grown, self.held_bytes = size - self.held_bytes, size
+        if self.meter.add_held(grown) and grown > 0 and not self.is_closed:
+            reason = "all connections of this identity hold as much as they may (quota.memory)"
+            violation = ProtocolViolation(reason, rule="quota.memory", close_code=1008)
+            self.session.on_violation(violation)
 
     def eof_received(self) -> bool:
         """Hear that the peer will send no more; True keeps our half open for its answers."""
@@ -205,17 +255,34 @@ class Connection:
         return not self.is_closed
 
     def pause_writing(self) -> None:
-        """Stop reading from a peer that does not read: it may not add to what waits for it."""
-        self.is_clogged = True
-        self._must_look = True  # nor with what it has sent already
-        self.transport.pause_reading()
+        """Measure from now on what a peer does not read."""
+        self.is_slow = True
+        self._measure()
+
+    def _measure(self) -> None:
+        """Count what waits; stop reading from a peer for which too much waits.
+
+        It may not add to what it does not read, and neither may others of its identity if that
+        has used up its quota.
+        """
+        size = self.transport.get_write_buffer_size()
+        grown, self.unread_bytes = size - self.unread_bytes, size
+        is_too_much = self.meter.add_unread(grown)
+        if not self.is_clogged and (is_too_much or size > self.limits.max_queue_bytes):
+            self.is_clogged = True
+            self._must_look = True  # nor may it with what it has sent already
+            self.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        self.is_clogged = False
-        if self._rest and not self.is_closed:
-            self.turns.add(self)
-        else:
-            self._read_on()
+        self.is_slow = False
+        self.meter.add_unread(-self.unread_bytes)
+        self.unread_bytes = 0
+        if self.is_clogged:
+            self.is_clogged = False
+            if self._rest and not self.is_closed:
+                self.turns.add(self)
+            else:
+                self._read_on()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """End the session; a peer that is gone has still said what it said before."""
@@ -351,11 +418,12 @@ class Connection:
         if self.is_closed:
             return
         self._write_out()
-        if self.is_clogged and (
-            self.transport.get_write_buffer_size() > self.limits.max_unread_bytes
-        ):
-            self.abort("does not read")
-        elif self.has_ended and not self._rest:
+        if self.is_slow:
+            self._measure()
+            if self.unread_bytes > self.limits.max_unread_bytes:
+                self.abort("does not read")
+                return
+        if self.has_ended and not self._rest:
             self.session.on_flushed_after_end()
 
     def _write_out(self) -> None:
@@ -377,6 +445,7 @@ class Connection:
         self.transport.writelines(self.framer.encode_close(code, reason))
         self.framer = Discard()
         self.deadline = self.clock() + self.limits.linger_seconds
+        self._on_closing(self)
         self._part(reason or "closed")
         if self.has_ended:
             self.transport.close()
@@ -392,6 +461,11 @@ class Connection:
         self._part(reason)
         self.transport.abort()
 
+    @property
+    def has_pings(self) -> bool:
+        """Whether the peer can be pinged: not if it speaks lines."""
+        return self.framer.has_pings
+
     def ping(self) -> None:
         """Find out whether a quiet peer is still there; three rounds of silence end it."""
         is_quiet = self.reads == self._reads_at_ping
@@ -402,6 +476,8 @@ class Connection:
             self.abort("no pong")
         elif buffers and self.quiet_rounds > 1:
             self.transport.writelines(buffers)
+            if self.is_slow:
+                self._measure()
 
     def _part(self, reason: str) -> None:
         """Tell the session, once, that nothing more goes in or out."""
@@ -437,6 +513,8 @@ class Discard:
     __slots__ = ()
     violation: ProtocolViolation | None = None
     wants_flush = False
+    has_pings = False
+    held_bytes = 0
 
     def allow(self, max_frame_bytes: int) -> None: ...
 

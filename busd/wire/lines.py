@@ -17,11 +17,16 @@ class LineFramer:
 
     __slots__ = ("_max_frame_bytes", "_partial", "violation")
     wants_flush = False
+    has_pings = False
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._partial = bytearray()
         self.violation: ProtocolViolation | None = None
+
+    @property
+    def held_bytes(self) -> int:
+        return len(self._partial)
 
     def allow(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes

@@ -28,6 +28,8 @@ class Sniffer:
     __slots__ = ("_connection", "_doorman", "violation")
 
     wants_flush = False
+    has_pings = False
+    held_bytes = 0
 
     def __init__(self, doorman: Doorman) -> None:
         self._doorman = doorman

@@ -42,6 +42,7 @@ class WebSocketFramer:
     """One frame of ours per text message; control frames are answered without anyone's help."""
 
     __slots__ = ("_max_frame_bytes", "_message", "_protocol", "violation", "wants_flush")
+    has_pings = True
 
     def __init__(self, protocol: Protocol, max_frame_bytes: int) -> None:
         self._protocol = protocol
@@ -50,6 +51,10 @@ class WebSocketFramer:
         self._message: bytearray | None = None
         self.violation: ProtocolViolation | None = None
         self.wants_flush = False
+
+    @property
+    def held_bytes(self) -> int:
+        return len(self._protocol.reader.buffer) + len(self._message or b"")
 
     def allow(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
