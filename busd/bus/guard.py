@@ -35,6 +35,14 @@ class TypeChecks:
 
     def __init__(self) -> None:
         self.by_plugin: dict[str, Callable[[str, str], str | None]] = {}
+        self.speakers_by_plugin: dict[str, Callable[[str, str, Raw], list[str]]] = {}
+
+    def speakers_of(self, sender: str, type_name: str, payload: Raw) -> list[str]:
+        """Return the addresses in whose name a message is taken, by what its content says."""
+        found: list[str] = []
+        for speakers in self.speakers_by_plugin.values():
+            found += speakers(sender, type_name, payload)
+        return found
 
     def __bool__(self) -> bool:
         return bool(self.by_plugin)
@@ -101,6 +109,8 @@ class Guard:
             head = _read_head(message.payload)
             if head.author:
                 peer.check_speaks_as(head.author, "payload.from: ")
+            for address in self._types.speakers_of(str(message.sender), head.type, message.payload):
+                peer.check_speaks_as(address, "payload.content: ")
             if self._types:
                 self._check_type(head.type, message, peer)
 

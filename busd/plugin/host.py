@@ -255,6 +255,8 @@ class PluginHost:
         if running.plugin.checks_by:
             self.bus.type_checks.by_plugin[running.name] = running.check
             self.bus.take_type_checks()
+        if running.plugin.speakers_named_by:
+            self.bus.type_checks.speakers_by_plugin[running.name] = running.speakers_of
         if running.plugin.names_checked_by:
             self.bus.name_checks.by_plugin[running.name] = running.check_name
         log.info("plugin.started", plugin=running.name, version=running.plugin.version)
@@ -290,6 +292,7 @@ class PluginHost:
         for method in running.plugin.methods:
             self.bus.methods.forget(method)
         self.bus.name_checks.by_plugin.pop(running.name, None)
+        self.bus.type_checks.speakers_by_plugin.pop(running.name, None)
         if self.bus.type_checks.by_plugin.pop(running.name, None):
             self.bus.take_type_checks()
 

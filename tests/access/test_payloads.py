@@ -83,6 +83,22 @@ def test_a_bridge_cannot_have_the_system_agent_write_to_whom_it_may_not_speak_as
     assert "result" in bridge.answer_to(sent)
 
 
+def test_a_bridge_cannot_speak_in_a_chat_that_only_the_content_names(
+    bus: Bus, bridge: Peer, opened: ExitStack
+) -> None:
+    agent = join_with(bus.daemon, "tcp", bus.tokens["owner"], "agent:chatting", opened)
+    chat = {"channel": "telegram", "chat_id": 1}
+    for to in ("system:route", "agent:chatting"):
+        words = message("tg_message", to, text="hi", **chat)
+        assert error_of(bridge, "sendMessage", words) == (-32602, RULE)
+        event = message("agent_event", to, event="turn.cancel", data=chat)
+        assert error_of(bridge, "sendMessage", event) == (-32602, RULE)
+    agent.expect_nothing()
+    own = {"channel": "discord", "chat_id": "5"}
+    bridge.call("sendMessage", message("tg_message", "agent:nobody", text="hi", **own))
+    bridge.call("sendMessage", message("agent_event", "agent:nobody", event="x", data=own))
+
+
 def test_a_payload_is_from_whom_its_sender_may_speak_as(bridge: Peer) -> None:
     for said_by in (None, "", "discord-bridge", "discord:9", "client-1"):
         bridge.call("sendMessage", message("hello", "agent:nobody", said_by))

@@ -85,6 +85,14 @@ class ControlGroup:
                 except OSError:
                     pass  # a process is in it, or it is gone
 
+    def remove_outer(self) -> None:
+        """Remove the group that this one was made in, if it was the last."""
+        if self._path is not None:
+            try:
+                self._path.parent.rmdir()
+            except OSError:
+                pass  # others are in it
+
     def _pids(self) -> list[int]:
         assert self._path is not None
         found: list[int] = []

@@ -157,6 +157,7 @@ class _Init:
                 group.kill()
                 end_descendants(os.getpid())
                 group.end()
+                group.remove_outer()
                 os._exit(0)
             try:
                 os.read(woken, 4096)
