@@ -139,8 +139,10 @@ class Bus:
             raise InvalidParams("sendMessage: payload must be an object", member="payload")
         if self.is_stopping:
             raise Busy("the bus is stopping", retrySeconds=1)
-        account, copies = sender.account, len(peers)
-        if account.unanswered + copies > account.may_wait:
+        account = sender.account
+        copies = len(peers)
+        unanswered = account.unanswered + copies
+        if unanswered > account.may_wait:
             raise account.refuse_message(copies)
         self.last_call_id = call_id  # only now: it counts what was accepted, too
         kept: Raw | str = ""
@@ -149,7 +151,7 @@ class Bus:
             kept = message.payload if is_short else self.journal.keep(message.payload)
         delivery: Delivery
         # Counted before it is handed over: a busy peer refuses it at once.
-        account.unanswered += copies
+        account.unanswered = unanswered
         if copies == 1:
             if request_id is not UNSET:
                 sender.owed += 1
