@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import structlog
 from msgspec import UNSET, Raw
@@ -23,6 +23,7 @@ from busd.bus.local import LocalPeer
 from busd.bus.members import Members
 from busd.bus.message import NOTHING, Ack, Message, Receipt
 from busd.bus.peer import Member, Peer, RemotePeer
+from busd.bus.presence import Presence
 from busd.bus.quota import Account, Accounts, QuotaLimits
 from busd.bus.routes import Routes, is_glob
 from busd.bus.tally import SAMPLE_MASK, Tally
@@ -36,16 +37,6 @@ log = structlog.get_logger("busd.bus")
 
 _CLOSING_BRACE = ord("}")
 _SLICE = 200  # patterns removed and acks failed per turn of the loop: about 2 ms
-
-
-class Watcher(Protocol):
-    """Whoever wants to know which remote peers come and go."""
-
-    def on_peer_joined(self, name: str) -> None:
-        """Hear of each connection that takes a name."""
-
-    def on_peer_left(self, name: str) -> None:
-        """Hear that the last connection of a name is no more."""
 
 
 class Bus:
@@ -72,11 +63,11 @@ class Bus:
         # Called when there is something for `work` to do. Whoever drives the bus sets it and calls
         # `work` once per turn of its loop; until then all of it is done at once.
         self.wake: Callable[[], None] = self.finish_work
-        self.watchers: list[Watcher] = []
+        self.presence = Presence()
+        self.watchers = self.presence.watchers
+        self.present = self.presence.find
         self.type_checks = TypeChecks()
         self.name_checks = NameChecks()
-        self._present: dict[str, dict[RemotePeer, None]] = {}  # by name
-        self._unannounced: set[str] = set()  # names whose last peer left; watchers do not know yet
         self.is_stopping = False
         self.is_verbose = False  # asked here and not of the log: 0.02 µs instead of 0.1
         self.tally = Tally()
@@ -136,8 +127,10 @@ class Bus:
             raise InvalidParams("sendMessage: payload must be an object", member="payload")
         if self.is_stopping:
             raise Busy("the bus is stopping", retrySeconds=1)
-        account, copies = sender.account, len(peers)
-        if account.unanswered + copies > account.may_wait:
+        account = sender.account
+        copies = len(peers)
+        unanswered = account.unanswered + copies
+        if unanswered > account.may_wait:
             raise account.refuse_message(copies)
         self.last_call_id = call_id  # only now: it counts what was accepted, too
         kept: Raw | str = ""
@@ -146,7 +139,7 @@ class Bus:
             kept = message.payload if is_short else self.journal.keep(message.payload)
         delivery: Delivery
         # Counted before it is handed over: a busy peer refuses it at once.
-        account.unanswered += copies
+        account.unanswered = unanswered
         if copies == 1:
             if request_id is not UNSET:
                 sender.owed += 1
@@ -247,10 +240,7 @@ class Bus:
         self._route(peer, peer.name)
         log.info("peer.joined", peer=peer.name, connection=peer.connection_id)
         if isinstance(peer, RemotePeer):
-            self.announce_left(peer.name)  # in order: first that the one before has left
-            self._present.setdefault(peer.name, {})[peer] = None
-            for watcher in list(self.watchers):
-                watcher.on_peer_joined(peer.name)
+            self.presence.add(peer)
 
     def leave(self, peer: Member, reason: str) -> None:
         """Let a peer get nothing from this moment on, and undo the rest of it soon.
@@ -263,11 +253,7 @@ class Bus:
         self.peers.remove(peer)
         self._awaited.remove(peer)
         if isinstance(peer, RemotePeer):
-            same = self._present[peer.name]
-            del same[peer]
-            if not same:
-                del self._present[peer.name]
-                self._unannounced.add(peer.name)
+            self.presence.remove(peer)
         self._departures.add(peer, reason)
         self.wake()
 
@@ -279,14 +265,6 @@ class Bus:
     def await_acks(self, peer: Member, started: float) -> None:
         """Look for overdue acks of a peer when the message it gets now is overdue."""
         self._awaited.add(peer, started)
-
-    def announce_left(self, name: str) -> None:
-        """Notify the watchers, once, that the last connection of a name has left."""
-        if name not in self._unannounced:
-            return
-        self._unannounced.discard(name)
-        for watcher in list(self.watchers):
-            watcher.on_peer_left(name)
 
     def work(self) -> bool:
         """Work off a slice of what waits: peers that left, acks overdue. Return if more waits."""
@@ -305,22 +283,6 @@ class Bus:
         """Return whether a plugin is subscribed to the very name of a peer."""
         peers = self.routes.match(name)
         return any(isinstance(each, LocalPeer) and name in each.subscriptions for each in peers)
-
-    def present(self, name: str) -> list[RemotePeer]:
-        """Return the remote peers of that name."""
-        return list(self._present.get(name, ()))
-
-    def heard(self, names: Iterable[str]) -> dict[str, tuple[int, int]]:
-        """Return how much the peers of these names have said so far, and how many acks they owe.
-
-        The first number means nothing but that it grows: who looks twice knows who was quiet.
-        """
-        found: dict[str, tuple[int, int]] = {}
-        for name in names:
-            if peers := self._present.get(name):
-                reads = sum(peer.connection.reads for peer in peers)
-                found[name] = (reads, sum(len(peer.calls) for peer in peers))
-        return found
 
     @property
     def remote_peers(self) -> list[RemotePeer]:

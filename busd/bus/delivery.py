@@ -72,6 +72,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     def settle(self, peer: Peer, ack: Ack) -> None:
         """Take the one ack of the one peer."""
         ack.client_id = peer.name
+        sender = self.sender
         frame = b""
         if self.request_id is not UNSET:
             message_id: Any = self.message.message_id  # set by now
@@ -84,8 +85,8 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
             if len(frame) > self.asker.max_frame_bytes:
                 cut_short(ack)
                 frame = encode(Result(self.request_id, Receipt(True, message_id, [ack])))
-            self.sender.owed -= 1
-        self.sender.account.unanswered -= 1
+            sender.owed -= 1
+        sender.account.unanswered -= 1
         bus = peer.bus
         if not ack.success or not self.call_id & SAMPLE_MASK:
             bus.count(self, ack)

@@ -76,7 +76,7 @@ class Departure:
         bus, peer = self._bus, self._peer
         self._is_announced = True
         log.info("peer.left", peer=peer.name, connection=peer.connection_id, reason=self._reason)
-        bus.announce_left(peer.name)
+        bus.presence.announce_left(peer.name)
         # After the watchers: one may stand in for the peer by now, and gets what is sent again.
         self._has_stand_in = bool(self._calls) and bus.has_stand_in(peer.name)
 

@@ -210,7 +210,7 @@ class Context:
 
         The first is a number that grows when it speaks, the second how many acks it owes.
         """
-        return self._running.host.bus.heard(names)
+        return self._running.host.bus.presence.heard(names)
 
 
 class _Answered(msgspec.Struct):

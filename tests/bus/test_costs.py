@@ -60,7 +60,11 @@ def test_what_is_in_flight_is_found_without_looking_at_idle_peers(crowds: Crowds
     (small, _), (large, _) = crowds
 
     def ask(bus: MemoryBus) -> Callable[[], object]:
-        return lambda: (list(bus.core.open_since(0)), bus.core.is_idle, bus.core.heard(["a"]))
+        return lambda: (
+            list(bus.core.open_since(0)),
+            bus.core.is_idle,
+            bus.core.presence.heard(["a"]),
+        )
 
     assert cost(ask(large)) < GENEROUS * cost(ask(small))
 
