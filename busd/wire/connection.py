@@ -255,7 +255,7 @@ class Connection:
 
     def take_turn(self) -> None:
         """Go on with what is left for another slice."""
-        if not self.is_clogged:  # else resume_writing() goes on
+        if not self._is_held:  # else resume_writing() goes on
             self._start_turn()
             try:
                 self._work_off()
@@ -271,6 +271,9 @@ class Connection:
         """Pass on what is left until nothing is or the turn is over."""
         rest, receive = self._rest, self.session.receive
         while rest:
+            if self._is_held:
+                self._wait_for_turn()
+                return
             frames = self._steps or rest[0]
             for frame in frames:
                 if frame:
@@ -297,7 +300,7 @@ class Connection:
     def _is_turn_over(self) -> bool:
         """Look at the clock; the first look of a turn starts it, unless others wait already."""
         self._must_look = False
-        if self.is_clogged:
+        if self._is_held:
             return True
         if self._turn_read != self.reads:
             self._start_turn()
@@ -309,8 +312,16 @@ class Connection:
         if self.framer.wants_flush:
             self._touched.append(self)
         self.transport.pause_reading()
-        if not self.is_clogged:
+        if not self._is_held:
             self.turns.add(self)
+
+    @property
+    def _is_held(self) -> bool:
+        """True while the next frame has to wait because the peer does not read.
+
+        A frame that was begun is finished: a batch has one answer, and its size is bounded.
+        """
+        return self.is_clogged and self._steps is None
 
     def _read_on(self) -> None:
         if not (self.has_ended or self.is_clogged):

@@ -48,7 +48,12 @@ class Bystanders:
 def feed(bus: MemoryBus, peer: ScriptedPeer, data: bytes) -> Bystanders:
     """Feed one chunk of a flood with the bystanders right behind it."""
     pair = Bystanders(bus)
-    bus._soon.run(lambda: (peer.feed(data[:CHUNK_BYTES]), bus._soon.run(pair.exchange)))
+
+    def start() -> None:
+        peer.feed(data[:CHUNK_BYTES])
+        bus._soon.run(pair.exchange)
+
+    bus._soon.run(start)
     return pair
 
 
