@@ -27,7 +27,7 @@ import msgspec
 
 from busd.errors import ProtocolViolation
 from busd.wire.credentials import Credentials
-from busd.wire.turns import SLICE_SECONDS, Turns
+from busd.wire.turns import Turns
 
 _MIB = 1024 * 1024
 MIN_FRAME_BYTES = 1_024  # what the answer to `initialize` and every error fit into
@@ -265,7 +265,7 @@ class Connection:
 
     def _start_turn(self) -> None:
         self._turn_read = self.reads
-        self._turn_ends = monotonic() + SLICE_SECONDS
+        self._turn_ends = monotonic() + self.turns.slice_seconds
 
     def _work_off(self) -> None:
         """Pass on what is left until nothing is or the turn is over."""

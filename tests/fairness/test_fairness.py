@@ -9,7 +9,6 @@ from __future__ import annotations
 import pytest
 
 from busd.testing import MemoryBus, ScriptedPeer
-from busd.wire import connection, turns
 from tests.fairness.floods import FLOODS, Flood
 
 ENOUGH = 50  # messages; a flood of empty lines takes 250,000 turns here
@@ -19,11 +18,11 @@ SHORT = ("getStatus, answers not read", "messages of a MiB to itself")
 
 
 @pytest.fixture
-def bus(monkeypatch: pytest.MonkeyPatch) -> MemoryBus:
+def bus() -> MemoryBus:
     """A bus that ends a turn at every look at the clock."""
-    monkeypatch.setattr(connection, "SLICE_SECONDS", 0.0)
-    monkeypatch.setattr(turns, "SLICE_SECONDS", 0.0)
-    return MemoryBus()
+    bus = MemoryBus()
+    bus.connections.turns.slice_seconds = 0.0
+    return bus
 
 
 class Bystanders:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from busd.wire import turns
 from tests.simulation.actor import Actor, Asked
 from tests.simulation.elements import NAMES, Element, Talk, is_error
 from tests.simulation.ledger import InvariantBroken, claim
@@ -151,7 +150,7 @@ class Simulation:
 
         def say_something() -> None:
             self.say()
-            if turns.SLICE_SECONDS == 0:
+            if bus.connections.turns.slice_seconds == 0:
                 bus._soon.run(lambda: claim(bus.connections.turns.is_busy, "the flood came first"))
 
         def attack() -> None:

@@ -6,7 +6,6 @@ from collections import Counter
 
 import pytest
 
-from busd.wire import connection, turns
 from tests.simulation.faults import FAULTS, Plant
 from tests.simulation.ledger import InvariantBroken
 from tests.simulation.oracle import matches
@@ -16,14 +15,6 @@ STEPS = 1_000
 SEEDS = range(50)
 
 
-@pytest.fixture
-def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """End a turn at every look at the clock, so that nearly everything takes several turns."""
-    monkeypatch.setattr(connection, "SLICE_SECONDS", 0.0)
-    monkeypatch.setattr(turns, "SLICE_SECONDS", 0.0)
-
-
-@pytest.mark.usefixtures("short_slices")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_invariant_holds_whatever_the_peers_do(seed: int) -> None:
     simulate(seed, STEPS)
