@@ -67,15 +67,17 @@ class Transport(Protocol):
 class Framer(Protocol):
     """Turns bytes into frames and back: lines, WebSocket, or not decided yet.
 
-    `feed` does little at once: it gives a short list, or an iterator that works as it is asked. An
-    empty frame among the others is for nobody; it lets the connection look at the clock.
+    `feed` does little at once: it gives a short list, or an iterator that works as it is asked.
+    None among them lets the connection look at the clock. An empty frame is for nobody.
     """
 
     violation: ProtocolViolation | None  # set by feed(): the stream cannot go on
     wants_flush: bool  # set by feed(): the framer has bytes of its own to send (a pong)
 
     def allow(self, max_frame_bytes: int) -> None: ...
-    def feed(self, data: bytes) -> Iterable[bytes]: ...  # `violation` is set when all are taken
+    def feed(
+        self, data: bytes
+    ) -> Iterable[bytes | None]: ...  # `violation` is set when all are taken
     def encode(self, frames: list[bytes]) -> list[bytes]: ...
     def encode_close(self, code: int, reason: str) -> list[bytes]: ...
     def encode_ping(self) -> list[bytes]: ...
@@ -150,8 +152,10 @@ class Connection:
         self._touched = touched
         self._on_gone = on_gone
         self.turns = turns
-        self._rest: list[Iterator[bytes]] = []  # to be worked off
-        self._steps: Iterator[bytes] | None = None  # of the frame received last; they come first
+        self._rest: list[Iterator[bytes | None]] = []  # to be worked off
+        self._steps: Iterator[bytes | None] | None = (
+            None  # of the frame received last; they come first
+        )
         self._must_look = False  # at the clock, after this frame
         self._turn_ends = 0.0
         self._turn_read = 0  # the chunk at which the turn started: the first look starts it
@@ -233,10 +237,10 @@ class Connection:
         """Have the clock looked at after this frame: it is not one of the cheap ones."""
         self._must_look = True
 
-    def work_off(self, steps: Iterator[bytes]) -> None:
+    def work_off(self, steps: Iterator[bytes | None]) -> None:
         """Have the steps that a frame takes worked off, in turns, before the next frame.
 
-        A step is what happens until the next `yield`, which gives an empty frame. To be called
+        A step is what happens until the next `yield`, which gives None. To be called
         while that frame is received.
         """
         self._steps = steps
@@ -289,7 +293,7 @@ class Connection:
                 self._finish(frames)
         self._read_on()
 
-    def _finish(self, frames: Iterator[bytes]) -> None:
+    def _finish(self, frames: Iterator[bytes | None]) -> None:
         """Go on behind what has been worked off."""
         if frames is self._steps:
             self._steps = None
@@ -327,7 +331,7 @@ class Connection:
         if not (self.has_ended or self.is_clogged):
             self.transport.resume_reading()
 
-    def _feed_later(self, data: bytes) -> Iterator[bytes]:
+    def _feed_later(self, data: bytes) -> Iterator[bytes | None]:
         yield from self.framer.feed(data)
 
     def _judge_framing(self) -> None:
@@ -464,10 +468,10 @@ class Discard:
         return []
 
 
-def _run(action: Callable[[], None]) -> Iterator[bytes]:
+def _run(action: Callable[[], None]) -> Iterator[bytes | None]:
     """Run `action` as the only step of what is left."""
     action()
-    yield b""
+    yield None
 
 
 def flush_touched(touched: list[Connection]) -> None:

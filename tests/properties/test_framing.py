@@ -23,7 +23,7 @@ def _feed(framer: Framer, chunks: list[bytes]) -> list[bytes]:
     frames: list[bytes] = []
     for chunk in chunks:
         if chunk and framer.violation is None:
-            frames += framer.feed(chunk)
+            frames += [frame for frame in framer.feed(chunk) if frame is not None]
     return frames
 
 
