@@ -148,7 +148,7 @@ class Endpoint(Generic[P, R]):
             return
         self.connection.work_off(self._work_off_batch(elements))
 
-    def _work_off_batch(self, elements: list[Raw]) -> Iterator[bytes]:
+    def _work_off_batch(self, elements: list[Raw]) -> Iterator[bytes | None]:
         """Take each element to where it belongs, one step each: their costs differ."""
         frames = [bytes(element) for element in elements]
         expected = 0
@@ -157,7 +157,7 @@ class Endpoint(Generic[P, R]):
             if _wants_answer(frame):
                 expected += 1
                 room -= len(_batch_is_full(read_id(frame))) + 1
-            yield b""
+            yield None
         if room < 0:
             detail = "the answers to this batch are larger than a frame"
             self.fail(
@@ -167,7 +167,7 @@ class Endpoint(Generic[P, R]):
         batch = Batch(self, expected, room)
         for frame in frames:
             self.receive(frame, batch)
-            yield b""
+            yield None
 
     def _receive_odd_reply(self, envelope: LooseEnvelope) -> None:
         """Take a reply that is an error, or whose result is not quite what was expected."""

@@ -27,7 +27,7 @@ import msgspec
 
 from busd.errors import ProtocolViolation
 from busd.wire.credentials import Credentials
-from busd.wire.turns import SLICE_SECONDS, Turns
+from busd.wire.turns import Turns
 
 _MIB = 1024 * 1024
 _SLOW_BYTES = 16_384  # more than this unread: what waits for the peer is measured and counted
@@ -68,8 +68,8 @@ class Transport(Protocol):
 class Framer(Protocol):
     """Turns bytes into frames and back: lines, WebSocket, or not decided yet.
 
-    `feed` does little at once: it gives a short list, or an iterator that works as it is asked. An
-    empty frame among the others is for nobody; it lets the connection look at the clock.
+    `feed` does little at once: it gives a short list, or an iterator that works as it is asked.
+    None among them lets the connection look at the clock. An empty frame is for nobody.
     """
 
     violation: ProtocolViolation | None  # set by feed(): the stream cannot go on
@@ -81,7 +81,9 @@ class Framer(Protocol):
     wants_flush: bool  # set by feed(): the framer has bytes of its own to send (a pong)
 
     def allow(self, max_frame_bytes: int) -> None: ...
-    def feed(self, data: bytes) -> Iterable[bytes]: ...  # `violation` is set when all are taken
+    def feed(
+        self, data: bytes
+    ) -> Iterable[bytes | None]: ...  # `violation` is set when all are taken
     def encode(self, frames: list[bytes]) -> list[bytes]: ...
     def encode_close(self, code: int, reason: str) -> list[bytes]: ...
     def encode_ping(self) -> list[bytes]: ...
@@ -183,8 +185,10 @@ class Connection:
         self._touched = touched
         self._on_gone = on_gone
         self.turns = turns
-        self._rest: list[Iterator[bytes]] = []  # to be worked off
-        self._steps: Iterator[bytes] | None = None  # of the frame received last; they come first
+        self._rest: list[Iterator[bytes | None]] = []  # to be worked off
+        self._steps: Iterator[bytes | None] | None = (
+            None  # of the frame received last; they come first
+        )
         self._must_look = False  # at the clock, after this frame
         self._turn_ends = 0.0
         self._turn_read = 0  # the chunk at which the turn started: the first look starts it
@@ -300,10 +304,10 @@ class Connection:
         """Have the clock looked at after this frame: it is not one of the cheap ones."""
         self._must_look = True
 
-    def work_off(self, steps: Iterator[bytes]) -> None:
+    def work_off(self, steps: Iterator[bytes | None]) -> None:
         """Have the steps that a frame takes worked off, in turns, before the next frame.
 
-        A step is what happens until the next `yield`, which gives an empty frame. To be called
+        A step is what happens until the next `yield`, which gives None. To be called
         while that frame is received.
         """
         self._steps = steps
@@ -322,7 +326,7 @@ class Connection:
 
     def take_turn(self) -> None:
         """Go on with what is left for another slice."""
-        if not self.is_clogged:  # else resume_writing() goes on
+        if not self._is_held:  # else resume_writing() goes on
             self._start_turn()
             try:
                 self._work_off()
@@ -332,12 +336,15 @@ class Connection:
 
     def _start_turn(self) -> None:
         self._turn_read = self.reads
-        self._turn_ends = monotonic() + SLICE_SECONDS
+        self._turn_ends = monotonic() + self.turns.slice_seconds
 
     def _work_off(self) -> None:
         """Pass on what is left until nothing is or the turn is over."""
         rest, receive = self._rest, self.session.receive
         while rest:
+            if self._is_held:
+                self._wait_for_turn()
+                return
             frames = self._steps or rest[0]
             for frame in frames:
                 if frame:
@@ -353,7 +360,7 @@ class Connection:
                 self._finish(frames)
         self._read_on()
 
-    def _finish(self, frames: Iterator[bytes]) -> None:
+    def _finish(self, frames: Iterator[bytes | None]) -> None:
         """Go on behind what has been worked off."""
         if frames is self._steps:
             self._steps = None
@@ -364,7 +371,7 @@ class Connection:
     def _is_turn_over(self) -> bool:
         """Look at the clock; the first look of a turn starts it, unless others wait already."""
         self._must_look = False
-        if self.is_clogged:
+        if self._is_held:
             return True
         if self._turn_read != self.reads:
             self._start_turn()
@@ -376,14 +383,22 @@ class Connection:
         if self.framer.wants_flush:
             self._touched.append(self)
         self.transport.pause_reading()
-        if not self.is_clogged:
+        if not self._is_held:
             self.turns.add(self)
+
+    @property
+    def _is_held(self) -> bool:
+        """True while the next frame has to wait because the peer does not read.
+
+        A frame that was begun is finished: a batch has one answer, and its size is bounded.
+        """
+        return self.is_clogged and self._steps is None
 
     def _read_on(self) -> None:
         if not (self.has_ended or self.is_clogged):
             self.transport.resume_reading()
 
-    def _feed_later(self, data: bytes) -> Iterator[bytes]:
+    def _feed_later(self, data: bytes) -> Iterator[bytes | None]:
         yield from self.framer.feed(data)
 
     def _judge_framing(self) -> None:
@@ -531,10 +546,10 @@ class Discard:
         return []
 
 
-def _run(action: Callable[[], None]) -> Iterator[bytes]:
+def _run(action: Callable[[], None]) -> Iterator[bytes | None]:
     """Run `action` as the only step of what is left."""
     action()
-    yield b""
+    yield None
 
 
 def flush_touched(touched: list[Connection]) -> None:

@@ -31,7 +31,7 @@ class LineFramer:
     def allow(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
 
-    def feed(self, data: bytes) -> Iterable[bytes]:
+    def feed(self, data: bytes) -> Iterable[bytes | None]:
         """Give the frames that `data` completes; sets `violation` when a frame is too long."""
         if len(data) > PIECE_BYTES:
             return self._feed_pieces(data)
@@ -49,15 +49,15 @@ class LineFramer:
             return self._within_limit(frames)
         return frames
 
-    def _feed_pieces(self, data: bytes) -> Iterator[bytes]:
+    def _feed_pieces(self, data: bytes) -> Iterator[bytes | None]:
         """Cut a long chunk piece by piece: it may hold a quarter of a million lines."""
         for at in range(0, len(data), PIECE_BYTES):
             yield from self.feed(data[at : at + PIECE_BYTES])
             if self.violation is not None:
                 return
-            yield b""
+            yield None
 
-    def _within_limit(self, frames: list[bytes]) -> Iterator[bytes]:
+    def _within_limit(self, frames: list[bytes]) -> Iterator[bytes | None]:
         """Give the frames before the first one that is too long.
 
         Each is looked at when its turn comes: what follows `initialize` may be longer.

@@ -40,7 +40,7 @@ class Sniffer:
 
     def allow(self, max_frame_bytes: int) -> None: ...
 
-    def feed(self, data: bytes) -> Iterable[bytes]:
+    def feed(self, data: bytes) -> Iterable[bytes | None]:
         connection = self._connection
         max_hello_bytes = connection.limits.max_hello_bytes
         if data[0] in _LINES_BEGIN_WITH:

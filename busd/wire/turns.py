@@ -30,10 +30,11 @@ class Waiter(Protocol):
 class Turns:
     """The queue of those that wait for their next turn; `schedule` runs a function soon."""
 
-    __slots__ = ("_is_due", "_schedule", "_waiting", "make_schedule")
+    __slots__ = ("_is_due", "_schedule", "_waiting", "make_schedule", "slice_seconds")
 
     def __init__(self, make_schedule: Callable[[], Schedule]) -> None:
         self.make_schedule = make_schedule  # called with the first waiter: then there is a loop
+        self.slice_seconds = SLICE_SECONDS
         self._schedule: Schedule | None = None
         self._waiting: dict[Waiter, None] = {}  # in order; nobody waits twice
         self._is_due = False
@@ -60,7 +61,7 @@ class Turns:
     def _run(self) -> None:
         """Serve those that wait now, once each, until a slice is used up."""
         self._is_due = False
-        ends = monotonic() + SLICE_SECONDS
+        ends = monotonic() + self.slice_seconds
         for _ in range(len(self._waiting)):
             if not self._waiting:
                 break  # one's turn ended another one

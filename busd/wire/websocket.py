@@ -60,17 +60,17 @@ class WebSocketFramer:
         self._max_frame_bytes = max_frame_bytes
         self._protocol.max_message_size = max_frame_bytes
 
-    def feed(self, data: bytes) -> Iterable[bytes]:
+    def feed(self, data: bytes) -> Iterable[bytes | None]:
         return self._parse(data) if len(data) <= _PARSED_BYTES else self._parse_pieces(data, 0)
 
-    def _parse_pieces(self, data: bytes, at: int) -> Iterator[bytes]:
-        """Parse a long chunk from `at` on, piece by piece, with an empty frame after each.
+    def _parse_pieces(self, data: bytes, at: int) -> Iterator[bytes | None]:
+        """Parse a long chunk from `at` on, piece by piece, with None after each.
 
         The layer below parses all that it gets at once, and 170 empty pings fit into a KiB.
         """
         while at < len(data) and self.violation is None:
             yield from self._parse(data[at : at + _PARSED_BYTES])
-            yield b""
+            yield None
             at += _PARSED_BYTES
 
     def _parse(self, data: bytes) -> list[bytes]:
@@ -163,7 +163,7 @@ class ServerFramer(WebSocketFramer):
         self._admit = admit
         self._head_end = b""  # the last bytes of the request so far: its end may be cut in two
 
-    def feed(self, data: bytes) -> Iterable[bytes]:
+    def feed(self, data: bytes) -> Iterable[bytes | None]:
         """Read the whole text frames at the front by hand, and leave the rest to the layer below.
 
         Its parser is complete and takes 4.5 µs a frame; nearly all frames need none of that.
@@ -204,7 +204,7 @@ class ServerFramer(WebSocketFramer):
             waits_in = inner
         return getattr(waits_in, "__name__", "") == "at_eof"
 
-    def _read_whole_frames(self, data: bytes) -> Iterator[bytes]:
+    def _read_whole_frames(self, data: bytes) -> Iterator[bytes | None]:
         """Give the masked, unfragmented text frames that `data` begins with, then the others.
 
         Each is looked at when its turn comes: what follows `initialize` may be longer.
@@ -225,7 +225,7 @@ class ServerFramer(WebSocketFramer):
             at = stop
             if at > look_at:
                 look_at = at + PIECE_BYTES
-                yield b""
+                yield None
         if at < end:
             yield from self._parse_pieces(data, at)
 
@@ -290,6 +290,8 @@ class ClientFramer(WebSocketFramer):
 
     def feed(self, data: bytes) -> list[bytes]:
         was_open = self._protocol.state is not State.CONNECTING
-        frames = [frame for frame in super().feed(data) if frame]  # a client trusts its bus
+        frames = [
+            frame for frame in super().feed(data) if frame is not None
+        ]  # a client trusts its bus
         self.wants_flush = self.wants_flush or not was_open
         return frames

@@ -29,7 +29,7 @@ class Bystanders(Thread):
             peer.sock.settimeout(120)
 
     def run(self) -> None:
-        while not self.enough.wait(PAUSE_SECONDS):
+        while True:
             started = time.perf_counter()
             request_id = self._alice.send_message("bystander:b")
             message: Any = self._bob.next_message()
@@ -37,6 +37,8 @@ class Bystanders(Thread):
             self._bob.answer(message, {"success": True})
             self._alice.answer_to(request_id)
             self.waits += [delivered - started, time.perf_counter() - delivered]
+            if self.enough.wait(PAUSE_SECONDS):
+                return
 
 
 def measure(daemon: Daemon, flood: Flood | None, quiet_seconds: float = _QUIET_SECONDS) -> Waits:
@@ -45,8 +47,6 @@ def measure(daemon: Daemon, flood: Flood | None, quiet_seconds: float = _QUIET_S
         pair = Bystanders(daemon, opened)
         pair.start()
         try:
-            time.sleep(quiet_seconds / 5)
-            pair.waits.clear()
             if flood is None:
                 time.sleep(quiet_seconds)
             else:
