@@ -234,17 +234,18 @@ class Connection:
                 framer = self.framer  # another one if the first byte has decided, or on closing
                 if framer.wants_flush or framer.violation is not None:
                     self._judge_framing()
-                held = framer.held_bytes
-                if held > _SLOW_BYTES or self.held_bytes:
-                    self._hold(held)
+                self._count_held()
                 if len(data) >= _MANY_BYTES and not self.is_closed:
                     self._wait_for_turn()
         except Exception:
             self._fail()
         flush_touched(self._touched)
 
-    def _hold(self, size: int) -> None:
+    def _count_held(self) -> None:
         """Count what is held of an unfinished frame; end the connection if that is too much."""
+        size = self.framer.held_bytes
+        if size <= _SLOW_BYTES and not self.held_bytes:
+            return
         grown, self.held_bytes = size - self.held_bytes, size
         if self.meter.add_held(grown) and grown > 0 and not self.is_closed:
             reason = "all connections of this identity hold as much as they may (quota.memory)"
@@ -367,6 +368,7 @@ class Connection:
         elif self._rest:  # else the connection was closed
             del self._rest[0]
             self._judge_framing()
+            self._count_held()
 
     def _is_turn_over(self) -> bool:
         """Look at the clock; the first look of a turn starts it, unless others wait already."""

@@ -175,7 +175,7 @@ class ServerFramer(WebSocketFramer):
         self.wants_flush = False
         return self._read_whole_frames(data)
 
-    def _read_head(self, data: bytes) -> Iterator[bytes]:
+    def _read_head(self, data: bytes) -> Iterator[bytes | None]:
         """Read the request; read what follows it only if it has become a WebSocket.
 
         The layer below would take the bytes behind any request for frames, before it is answered.
