@@ -245,16 +245,16 @@ class Bus:
     def leave(self, peer: Member, reason: str) -> None:
         """Let a peer get nothing from this moment on, and undo the rest of it soon.
 
-        Nothing here depends on what it registered: `work` removes its patterns, notifies the
-        watchers and fails what it has not answered.
+        Nothing here depends on what it registered: `work` removes its patterns and fails what it
+        has not answered.
         """
         if peer not in self.peers:
             return
         self.peers.remove(peer)
         self._awaited.remove(peer)
+        self._departures.add(peer, reason)
         if isinstance(peer, RemotePeer):
             self.presence.remove(peer)
-        self._departures.add(peer, reason)
         self.wake()
 
     def close_soon(self, peer: RemotePeer) -> None:

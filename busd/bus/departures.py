@@ -1,8 +1,8 @@
 """Departures: what a peer that left has registered is undone in slices.
 
-From the moment it leaves a peer gets no message and is no member. The rest is queued and worked
-off in order, a bounded slice per turn of the loop: first its patterns, then whoever watches is
-notified, then those who wait for its acks. So thousands that leave at once hold nobody up.
+From the moment it leaves a peer gets no message and is no member, and whoever watches knows it. The
+rest is queued and worked off in order, a bounded slice per turn of the loop: first its patterns,
+then those who wait for its acks. So thousands that leave at once hold nobody up.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("busd.bus")
 
-_NOTICE_COST = 8  # a log line and the watchers, in units of one pattern or one failed ack
+_NOTICE_COST = 8  # a log line, in units of one pattern or one failed ack
 _CLOSE_COST = 4
 _REMEMBERED_PER_UNIT = 64
 
@@ -76,7 +76,6 @@ class Departure:
         bus, peer = self._bus, self._peer
         self._is_announced = True
         log.info("peer.left", peer=peer.name, connection=peer.connection_id, reason=self._reason)
-        bus.presence.announce_left(peer.name)
         # After the watchers: one may stand in for the peer by now, and gets what is sent again.
         self._has_stand_in = bool(self._calls) and bus.has_stand_in(peer.name)
 

@@ -19,34 +19,30 @@ class Watcher(Protocol):
 
 
 class Presence:
-    """The remote peers by name; a name that is gone is announced once, and in order."""
+    """The remote peers by name.
+
+    Watchers are notified at once: one may stand in for the peer, and what is sent to its name from
+    now on must find it.
+    """
 
     def __init__(self) -> None:
         self.watchers: list[Watcher] = []
         self._by_name: dict[str, dict[RemotePeer, None]] = {}
-        self._unannounced: set[str] = set()  # whose last peer left; watchers do not know yet
 
     def add(self, peer: RemotePeer) -> None:
-        self.announce_left(peer.name)  # in order: first that the one before has left
         self._by_name.setdefault(peer.name, {})[peer] = None
         for watcher in list(self.watchers):
             watcher.on_peer_joined(peer.name)
 
     def remove(self, peer: RemotePeer) -> None:
-        """Let a peer be absent from now on; the watchers are notified by `announce_left`."""
+        """Let a peer be absent from now on."""
         same = self._by_name[peer.name]
         del same[peer]
-        if not same:
-            del self._by_name[peer.name]
-            self._unannounced.add(peer.name)
-
-    def announce_left(self, name: str) -> None:
-        """Notify the watchers, once, that the last connection of a name has left."""
-        if name not in self._unannounced:
+        if same:
             return
-        self._unannounced.discard(name)
+        del self._by_name[peer.name]
         for watcher in list(self.watchers):
-            watcher.on_peer_left(name)
+            watcher.on_peer_left(peer.name)
 
     def find(self, name: str) -> list[RemotePeer]:
         """Return the remote peers of that name."""
