@@ -5,6 +5,7 @@ Read this file first. What happens to one message is in the README ("Life of a m
 
 from __future__ import annotations
 
+import errno
 import faulthandler
 import fcntl
 import os
@@ -18,7 +19,9 @@ from functools import partial
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import structlog
+from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from busd.bus.authenticator import Authenticator
@@ -31,11 +34,14 @@ from busd.ops.admin import JOURNAL_FILE, admin_methods
 from busd.ops.config import Settings, changes, keep_fixed
 from busd.ops.doubts import find_doubts
 from busd.ops.inherit import places_to_listen
+from busd.ops.log_limit import REPORT_SECONDS, log_limit
 from busd.ops.offload import Offload
 from busd.ops.pages import Pages, host_names
 from busd.ops.reloads import RefusedPlugin, Reloaded, Reloads
 from busd.ops.tokens import TokenStore
+from busd.plugin.file_safety import find_danger, find_danger_above
 from busd.plugin.host import PluginHost
+from busd.rpc.envelope import encode_failure
 from busd.wire.bus_address import BusAddress
 from busd.wire.connections import Connections
 from busd.wire.doorman import Doorman
@@ -104,11 +110,17 @@ class Daemon:
         self.tokens = TokenStore(Path(settings.state))
         self.offload = Offload()
         authenticator = self._make_authenticator(settings)
-        self.bus = Bus(admin_methods(self), settings.delivery, authenticator)
+        self.bus = Bus(admin_methods(self), settings.delivery, authenticator, quota=settings.quota)
         self.bus.journal = journal
         self.bus.is_verbose = settings.log_level == "debug"
         self.doorman = Doorman(settings.allowed_origins, Pages(self).by_path, host_names(settings))
-        self.connections = Connections(settings.wire, self.doorman, self.bus.make_session)
+        self.connections = Connections(
+            settings.wire,
+            self.doorman,
+            self.bus.make_session,
+            end_session=self.bus.end_session,
+            encode_refusal=lambda fault: encode_failure(None, fault) + b"\n",
+        )
         self.certificates = Certificates(settings.tls) if settings.tls.certificate else None
         self.listeners = self._open_listeners()
         self.plugins = PluginHost(self.bus, settings, self.connections.flush)
@@ -145,6 +157,8 @@ class Daemon:
         """Listen, route and sweep until asked to stop; then answer what was accepted."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._sweep)
+            tasks.start_soon(self._report_suppressed)
+            tasks.start_soon(self._work)
             if self.bus.journal is not None:
                 tasks.start_soon(self._keep_journal, self.bus.journal)
             tasks.start_soon(self.offload.run, self.connections.flush)
@@ -222,7 +236,8 @@ class Daemon:
     async def _take_settings(self) -> Reloaded:
         """Take over new settings without dropping a connection that may stay."""
         try:
-            new = self._read_settings()
+            # In a thread: a file may be on a disk that does not answer.
+            new = await to_thread.run_sync(self._read_settings, abandon_on_cancel=True)
             authenticator = self._make_authenticator(new)
             self._check_reload(new)
         except ConfigError as problem:
@@ -234,7 +249,7 @@ class Daemon:
         warnings = self._warn()
         self.doorman.change(kept.allowed_origins, host_names(kept))
         self.connections.change(new.wire)
-        self.bus.change(new.delivery)
+        self.bus.change(new.delivery, new.quota)
         self.bus.take_access(authenticator)
         if self.bus.journal is not None:
             self.bus.journal.change(kept.journal)
@@ -277,6 +292,26 @@ class Daemon:
             self.connections.sweep()
             watchdog.feed()
 
+    async def _report_suppressed(self) -> None:
+        try:
+            while True:
+                await anyio.sleep(REPORT_SECONDS)
+                log_limit.report()
+        finally:
+            log_limit.report()
+
+    async def _work(self) -> None:
+        """Work off what the bus has put off, a slice per turn of the loop."""
+        while True:
+            woken = anyio.Event()
+            self.bus.wake = woken.set
+            # What was put off before the line above is worked off now.
+            while self.bus.work():
+                self.connections.flush()
+                await anyio.lowlevel.checkpoint()
+            self.connections.flush()
+            await woken.wait()
+
     async def _keep_journal(self, journal: Journal) -> None:
         """Hand what was logged to the writer, again and again."""
         while True:
@@ -313,11 +348,16 @@ def open_log(settings: Settings) -> Iterator[Journal | None]:
 @contextmanager
 def lock_state(directory: Path) -> Iterator[None]:
     """Keep the state directory to ourselves; a second daemon is refused."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(directory / "busd.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        _check_state(directory)
+        descriptor = os.open(directory / "busd.lock", flags, 0o600)
     except OSError as problem:
-        raise ConfigError(f"cannot use state directory {directory}: {problem.strerror}") from None
+        where = problem.filename or directory
+        raise ConfigError(
+            f"cannot use state directory {directory}: {_why(problem, where)}"
+        ) from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -329,6 +369,18 @@ def lock_state(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _check_state(directory: Path) -> None:
+    """Raise ConfigError if others could put their files in the place of ours."""
+    if danger := find_danger(directory, is_deep=False) or find_danger_above(directory):
+        raise ConfigError(f"cannot use state directory {directory}: {danger}")
+
+
+def _why(problem: OSError, where: object) -> str:
+    if problem.errno == errno.ELOOP:
+        return f"{where} is a symbolic link; remove it"
+    return str(problem.strerror)
 
 
 def _raise_file_limit() -> None:

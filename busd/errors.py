@@ -93,6 +93,12 @@ class Busy(RequestError):
     rule = "busy"
 
 
+class QuotaExceeded(Busy):
+    """An identity uses as much as it may; `data.limit` says how much that is."""
+
+    rule = "quota"
+
+
 class RateLimited(Busy):
     rule = "rate"
 

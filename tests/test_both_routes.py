@@ -40,8 +40,7 @@ class Recorder:
         if request_id is not UNSET:
             self.answers.append(encode_failure(request_id, fault))
 
-    def belongs_to(self, endpoint: Any) -> bool:
-        return False
+    def charge(self) -> None: ...
 
 
 def go_direct(peer: RemotePeer, frame: bytes, asker: Asker) -> None:

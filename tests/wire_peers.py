@@ -299,7 +299,7 @@ def open_http(peer: WebSocketPeer, *lines: str, host: str = "127.0.0.1") -> tupl
     status_line, *headers = bytes(received[:at]).decode().split("\r\n")
     del received[: at + 4]
     lengths = [int(line.split(":")[1]) for line in headers if line.startswith("Content-Length:")]
-    text = peer._read(sum(lengths)).decode()
+    text = "" if lines[0].startswith("HEAD ") else peer._read(sum(lengths)).decode()
     return int(status_line.split()[1]), text
 
 

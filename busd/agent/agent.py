@@ -144,7 +144,7 @@ class Agent:
             try:
                 self.turns.waiting.append(Turn(self, asked))
             except Refuse:
-                self.ledger.finish([asked.message_id])  # somebody has been at the file
+                self.ledger.finish([asked.key])  # somebody has been at the file
 
     def take(self, turn: Turn, asked: Asked) -> str:
         """Take a message for a turn; it is written down before anybody hears that it was taken."""
@@ -176,18 +176,18 @@ class Agent:
                 turn.is_over = True
                 self._settle(turn)
             else:  # the agent ends; its next run takes it up again
-                self.ledger.release(turn.message_ids)
+                self.ledger.release(turn.keys)
             turn.ended.set()
 
     def _settle(self, turn: Turn) -> None:
         """Note that a turn is done when nothing of it is on the way any more."""
         if turn.is_over and not turn.deliveries:
-            self.ledger.finish(turn.message_ids)
+            self.ledger.finish(turn.keys)
 
     async def _answer(self, turn: Turn) -> None:
         """Have the handler answer; whatever goes wrong, its user hears of it."""
         try:
-            starts = [self.ledger.start(each) for each in turn.message_ids]
+            starts = [self.ledger.start(each) for each in turn.keys]
             if max(starts) > _MAX_STARTS:
                 raise TurnFailed("the agent died over this message, twice", code="worker_died")
             answer = await self._call_handler(turn)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -25,12 +25,23 @@ _COMPACT_BYTES = 4 * 1024 * 1024
 _MAX_FILE_BYTES = 256 * 1024 * 1024
 
 
+class Key(NamedTuple):
+    """What tells messages apart: ids are chosen by senders, so two may choose the same one."""
+
+    sender: str
+    message_id: str
+
+
 class Asked(msgspec.Struct, frozen=True):
     """A message that wants an answer."""
 
     message_id: str
     sender: str
     payload: Raw
+
+    @property
+    def key(self) -> Key:
+        return Key(self.sender, self.message_id)
 
 
 class Entry(msgspec.Struct, omit_defaults=True):
@@ -46,19 +57,26 @@ class Entry(msgspec.Struct, omit_defaults=True):
 _decode_entry = msgspec.json.Decoder(Entry).decode
 
 
+def key_of(entry: Entry, taken: Iterable[Key]) -> Key:
+    """Return the key of an entry; older ledgers have a sender only where they say `taken`."""
+    if entry.sender:
+        return Key(entry.sender, entry.id)
+    return next((key for key in taken if key.message_id == entry.id), Key("", entry.id))
+
+
 class Ledger:
     """What was taken and what was done, in memory and, if there is a workspace, in a file."""
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
-        self._done: dict[str, None] = {}  # the last thousand, oldest first
-        self._open: dict[str, Asked] = {}
-        self._starts: dict[str, int] = {}
+        self._done: dict[Key, None] = {}  # the last thousand, oldest first
+        self._open: dict[Key, Asked] = {}
+        self._starts: dict[Key, int] = {}
         self._bytes_after_compacting = 0
         self._load()
 
-    def knows(self, message_id: str) -> bool:
-        return message_id in self._open or message_id in self._done
+    def knows(self, key: Key) -> bool:
+        return key in self._open or key in self._done
 
     def unanswered(self) -> list[Asked]:
         """Give what was taken and not finished, in the order it came."""
@@ -67,18 +85,18 @@ class Ledger:
     def take(self, asked: Asked) -> None:
         self._note(Entry(asked.message_id, "taken", asked.sender, asked.payload))
 
-    def start(self, message_id: str) -> int:
+    def start(self, key: Key) -> int:
         """Note that its turn begins; gives how often it has begun without an end."""
-        self._note(Entry(message_id, "started"))
-        return self._starts.get(message_id, 0)
+        self._note(Entry(key.message_id, "started", key.sender))
+        return self._starts.get(key, 0)
 
-    def release(self, message_ids: Iterable[str]) -> None:
-        for each in message_ids:
-            self._note(Entry(each, "released"))
+    def release(self, keys: Iterable[Key]) -> None:
+        for sender, message_id in keys:
+            self._note(Entry(message_id, "released", sender))
 
-    def finish(self, message_ids: Iterable[str]) -> None:
-        for each in message_ids:
-            self._note(Entry(each, "done"))
+    def finish(self, keys: Iterable[Key]) -> None:
+        for sender, message_id in keys:
+            self._note(Entry(message_id, "done", sender))
 
     def _note(self, entry: Entry) -> None:
         self._apply(entry)
@@ -93,18 +111,19 @@ class Ledger:
             log.warning("%s cannot be written: %s", self._file, problem)
 
     def _apply(self, entry: Entry) -> None:
+        key = key_of(entry, self._open)
         match entry.state:
             case "taken":
                 payload = Raw(b"{}") if entry.payload is UNSET else entry.payload.copy()
-                self._open[entry.id] = Asked(entry.id, entry.sender, payload)
-            case "started" if entry.id in self._open:
-                self._starts[entry.id] = self._starts.get(entry.id, 0) + entry.times
-            case "released" if entry.id in self._starts:
-                self._starts[entry.id] -= 1
+                self._open[key] = Asked(entry.id, entry.sender, payload)
+            case "started" if key in self._open:
+                self._starts[key] = self._starts.get(key, 0) + entry.times
+            case "released" if key in self._starts:
+                self._starts[key] -= 1
             case "done":
-                self._open.pop(entry.id, None)
-                self._starts.pop(entry.id, None)
-                self._done[entry.id] = None
+                self._open.pop(key, None)
+                self._starts.pop(key, None)
+                self._done[key] = None
                 if len(self._done) > MAX_KNOWN:
                     del self._done[next(iter(self._done))]
 
@@ -128,11 +147,11 @@ class Ledger:
 
     def _compact(self, file: Path) -> None:
         """Write only what still matters."""
-        entries = [Entry(each, "done") for each in self._done]
-        for asked in self._open.values():
+        entries = [Entry(each.message_id, "done", each.sender) for each in self._done]
+        for key, asked in self._open.items():
             entries.append(Entry(asked.message_id, "taken", asked.sender, asked.payload))
-            if starts := self._starts.get(asked.message_id):
-                entries.append(Entry(asked.message_id, "started", times=starts))
+            if starts := self._starts.get(key):
+                entries.append(Entry(asked.message_id, "started", asked.sender, times=starts))
         content = b"".join(msgspec.json.encode(entry) + b"\n" for entry in entries)
         write_private(file, content)
         self._bytes_after_compacting = len(content)

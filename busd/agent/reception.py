@@ -61,13 +61,13 @@ class Reception:
     def take_words(self, incoming: Incoming) -> Raw:
         """Take a message: it answers a prompt, or it is for a turn of its own."""
         agent = self._agent
-        if agent.ledger.knows(incoming.message_id):
-            return self._ok(incoming, "taken already")
         asked = Asked(incoming.message_id, incoming.sender, incoming.raw)
+        if agent.ledger.knows(asked.key):
+            return self._ok(incoming, "taken already")
         turn = Turn(agent, asked)
         if prompt := agent.prompts.find(turn):
             is_clear = prompt.settle(turn.message.text)
-            agent.ledger.finish([asked.message_id])
+            agent.ledger.finish([asked.key])
             said = "answers a prompt" if is_clear else "not one of the options; asked again"
             return self._ok(incoming, said)
         return self._ok(incoming, agent.take(turn, asked))
@@ -106,29 +106,31 @@ class Reception:
         author = speaker_of(incoming.sender, incoming.raw, wanted.channel, wanted.chat_id)
         if wanted.reason and author == SYSTEM:
             return self._ok(incoming, await self._stop_all(wanted.reason))
-        for turn in self._named(wanted.turn):
-            if not turn.may_be_cancelled_by(author):
-                raise Refuse("turn.cancel: the turn is somebody else's")
-            turn.cancel()
-            return self._ok(incoming, "cancelled")
+        named = self._named(wanted.turn)
+        for turn in named:
+            if turn.may_be_cancelled_by(author):
+                turn.cancel()
+                return self._ok(incoming, "cancelled")
+        if named:
+            raise Refuse("turn.cancel: the turn is somebody else's")
         return self._ok(incoming, "no such turn, or it is over")
 
     async def _stop_all(self, reason: str) -> str:
         """End all turns, and come back when their users have been told."""
         turns = self._agent.turns.all()
         for turn in turns:
-            self._agent.ledger.finish(turn.message_ids)  # a later run must not begin with it
+            self._agent.ledger.finish(turn.keys)  # a later run must not begin with it
             turn.stop(TurnFailed(reason, code="stopped"))
         for turn in turns:
             await turn.ended.wait()
         return f"{len(turns)} cancelled"
 
     def _named(self, wanted: Id | None) -> list[Turn]:
-        """Give the turn that is meant, if there is one."""
+        """Return the turns that may be meant: senders choose their ids, so two may be alike."""
         turns = self._agent.turns
         if wanted is None:
             return turns.all()[:1] if turns.running else []
-        return [turn for turn in turns.all() if wanted in (turn.reply_to, *turn.message_ids)][:1]
+        return [turn for turn in turns.all() if wanted in (turn.reply_to, *turn.message_ids)]
 
     def ignore(self, incoming: Incoming) -> Raw:
         return self._ok(incoming)

@@ -46,7 +46,7 @@ class Turn:
         self.agent = agent
         self.message: TgMessage = read_message(asked.payload, TgMessage)
         self.message_id = asked.message_id
-        self.message_ids = [asked.message_id]  # more than one if messages were merged
+        self.keys = [asked.key]  # more than one if messages were merged
         self.sender = speaker_of(
             asked.sender, asked.payload, self.message.channel, self.message.chat_id
         )
@@ -92,6 +92,11 @@ class Turn:
     def may_be_answered_by(self, words: Turn) -> bool:
         """Say whether a message comes from whom this turn's prompts are put to."""
         return words.is_own if self.agent.talkto else words.sender == self.sender
+
+    @property
+    def message_ids(self) -> list[str]:
+        """The ids of the messages that it answers."""
+        return [key.message_id for key in self.keys]
 
     def may_be_cancelled_by(self, author: str) -> bool:
         return author in (self.talkto, self.sender, "agent:system")
@@ -221,7 +226,7 @@ class Turn:
     def absorb(self, earlier: Turn) -> None:
         """Take over the words of a message that came before."""
         self.message.text = f"{earlier.message.text}\n{self.message.text}"
-        self.message_ids = [*earlier.message_ids, *self.message_ids]
+        self.keys = [*earlier.keys, *self.keys]
 
 
 class Step:

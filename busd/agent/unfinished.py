@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET
 
-from busd.agent.ledger import FILE_NAME, Entry
+from busd.agent.ledger import FILE_NAME, Entry, Key, key_of
 from busd.rpc.reading import Id
 from busd.vocabulary.payload import decode_payload
 
@@ -32,11 +32,12 @@ class UnfinishedTurn(msgspec.Struct, frozen=True):
 
     message_id: str
     reply_to: Id
+    sender: str = ""  # as in the ledger: two senders may choose the same id
 
 
 def unfinished_turns(workspace: Path) -> list[UnfinishedTurn]:
     """Return the turns that an agent has not finished, in order; none if that cannot be read."""
-    turns: dict[str, UnfinishedTurn] = {}
+    turns: dict[Key, UnfinishedTurn] = {}
     try:
         with os.fdopen(_open_ledger(workspace, os.O_RDONLY), "rb") as ledger:
             while ledger.tell() < _MAX_BYTES and (line := ledger.readline(_MAX_LINE_BYTES)):
@@ -48,22 +49,23 @@ def unfinished_turns(workspace: Path) -> list[UnfinishedTurn]:
 
 def finish_turns(workspace: Path, turns: Iterable[UnfinishedTurn]) -> None:
     """Note that an agent which has ended owes these no more; raises OSError if that fails."""
-    entries = [msgspec.json.encode(Entry(each.message_id, "done")) for each in turns]
+    entries = [msgspec.json.encode(Entry(each.message_id, "done", each.sender)) for each in turns]
     descriptor = _open_ledger(workspace, os.O_WRONLY | os.O_APPEND)
     with os.fdopen(descriptor, "wb") as ledger:
         # It begins with a line end: the last line may have been cut off.
         ledger.write(b"".join(b"\n" + entry for entry in entries) + b"\n")
 
 
-def _apply(turns: dict[str, UnfinishedTurn], line: bytes) -> None:
+def _apply(turns: dict[Key, UnfinishedTurn], line: bytes) -> None:
     try:
         entry = _decode_entry(line)
     except (msgspec.MsgspecError, RecursionError):
         return  # cut off when the agent was killed, or never a line of a ledger
+    key = key_of(entry, turns)
     if entry.state == "done":
-        turns.pop(entry.id, None)
+        turns.pop(key, None)
     elif entry.state == "taken" and len(turns) < MAX_TURNS:
-        turns[entry.id] = UnfinishedTurn(entry.id, _reply_to(entry))
+        turns[key] = UnfinishedTurn(entry.id, _reply_to(entry), entry.sender)
 
 
 def _reply_to(entry: Entry) -> Id:

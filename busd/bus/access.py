@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from math import inf
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -15,10 +15,15 @@ from busd.wire.connection import MIN_FRAME_BYTES
 
 Policy = Literal["open", "strict"]
 EVERYTHING = ("*",)
+# Names of the bus itself, and beginnings of such: a grant gives one only by a pattern that begins
+# with what stands here. `*` does not, and neither does `agent:*` give `agent:system`.
+OWN_NAMES = ("agent:system", "system:", "plugin:")
 
 
 class Grant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a uid, a systemd unit, a token or a certificate may do; a `[[grant]]` table."""
+
+    reserved: ClassVar[tuple[str, ...]] = OWN_NAMES  # beginnings of names that `*` does not give
 
     name: str = ""
     uid: int | None = None
@@ -35,6 +40,18 @@ class Grant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     admin: bool = False  # may manage tokens and read the activity log
 
 
+class TokenGrant(Grant, frozen=True, kw_only=True):
+    """What a token may do that no `[[grant]]` is for: be a peer, but not an agent of the bus."""
+
+    reserved: ClassVar[tuple[str, ...]] = (*OWN_NAMES, "agent:")
+
+
+class OpenGrant(Grant, frozen=True, kw_only=True):
+    """What everybody may do in policy `open`, where anybody can speak as the bus itself anyway."""
+
+    reserved: ClassVar[tuple[str, ...]] = ()
+
+
 class Identity(msgspec.Struct, frozen=True):
     """Who a peer is, as far as it could be proven."""
 
@@ -45,6 +62,7 @@ class Identity(msgspec.Struct, frozen=True):
     token: str = ""  # the token's name
     certificate: str = ""
     token_sha256: str = ""  # which token of that name: one made anew is another one
+    socket: int | None = None  # the inode of its end of a loopback connection
 
     def __str__(self) -> str:
         facts = {
@@ -100,7 +118,17 @@ class Rights:
         return " ".join(grant.name for grant in self.grants)
 
     def may_be(self, client_id: str) -> Decision:
-        return self._decide("client_ids", client_id, lambda grant: grant.client_ids, matches)
+        def names_of(grant: Grant) -> tuple[str, ...]:
+            return tuple(each for each in grant.client_ids if gives(each, client_id, grant))
+
+        return self._decide("client_ids", client_id, names_of, matches)
+
+    def hint_for(self, client_id: str) -> str:
+        """Return how a name could be had that `*` does not give; "" for all other names."""
+        reserved = {each for grant in self.grants for each in grant.reserved}
+        if any(is_reserved(client_id, each) for each in reserved):
+            return "; only a [[grant]] whose client_ids spell such a name gives it"
+        return ""
 
     def may_speak_as(self, client_id: str, sender: str) -> Decision:
         if sender == client_id:
@@ -157,6 +185,15 @@ def matches(pattern: str, address: str) -> bool:
     if pattern in ("*", address):
         return True
     return _compiled(pattern).fullmatch(address) is not None
+
+
+def gives(pattern: str, name: str, grant: Grant) -> bool:
+    """Return whether a pattern of a grant can give a name: a reserved one must be spelled."""
+    return all(pattern.startswith(each) for each in grant.reserved if is_reserved(name, each))
+
+
+def is_reserved(name: str, reserved: str) -> bool:
+    return name == reserved or (reserved.endswith(":") and name.startswith(reserved))
 
 
 def covers(granted: str, pattern: str) -> bool:

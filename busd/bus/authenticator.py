@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 import structlog
 
-from busd.bus.access import EVERYTHING, Grant, Identity, Policy, Rights
+from busd.bus.access import EVERYTHING, Grant, Identity, OpenGrant, Policy, Rights, TokenGrant
 from busd.bus.bucket import Bucket
 from busd.errors import AuthenticationFailed, TooManyFailures
 from busd.wire.credentials import Credentials, without_loopback
@@ -73,12 +73,18 @@ class Authenticator:
             record.name if record else "",
             credentials.certificate,
             record.sha256 if record else "",
+            credentials.socket,
         )
         identity = self._believed(identity)
         rights = self.rights_of(identity)
         if not rights.grants:
             self._refuse(identity, has_token=bool(shown))
         return identity, rights
+
+    def identify(self, credentials: Credentials) -> Identity:
+        """Return what is known of a connection before it says anything."""
+        uid, by, certificate = credentials.uid, credentials.by, credentials.certificate
+        return self._believed(Identity(uid, by, certificate=certificate))
 
     def rights_of(self, identity: Identity) -> Rights:
         """Give everything that an identity may do."""
@@ -89,7 +95,7 @@ class Authenticator:
             identity = msgspec.structs.replace(identity, token="")
         grants = [grant for grant in self._grants if identity.has(grant)]
         if identity.token and not any(grant.token for grant in grants):
-            grants.append(Grant(name=f"token {identity.token}", token=identity.token))
+            grants.append(TokenGrant(name=f"token {identity.token}", token=identity.token))
         return Rights(grants)
 
     def _believed(self, identity: Identity) -> Identity:
@@ -134,4 +140,4 @@ def _owner_grants(uids: Iterable[int]) -> list[Grant]:
     return [own, *(msgspec.structs.replace(own, token="", uid=uid) for uid in set(uids))]
 
 
-_EVERYTHING_BY_POLICY = Grant(name="policy.open", speak_as=EVERYTHING, admin=True)
+_EVERYTHING_BY_POLICY = OpenGrant(name="policy.open", speak_as=EVERYTHING, admin=True)

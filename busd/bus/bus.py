@@ -5,22 +5,27 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 from msgspec import UNSET, Raw
 from ulid import ULID
 
-from busd.bus.access import Rights
+from busd.bus.access import Identity, Rights
+from busd.bus.address import has_wildcard
 from busd.bus.authenticator import Authenticator
-from busd.bus.bucket import Bucket
-from busd.bus.delivery import Delivery, DeliveryLimits, FanOut, HeldBytes
+from busd.bus.awaited import Awaited
+from busd.bus.delivery import Delivery, DeliveryLimits, FanOut, HeldBytes, Sender
+from busd.bus.departures import Departures
 from busd.bus.guard import NameChecks, TypeChecks
 from busd.bus.journal import Journal, Row
 from busd.bus.local import LocalPeer
+from busd.bus.members import Members
 from busd.bus.message import NOTHING, Ack, Message, Receipt
-from busd.bus.peer import BUSY_RETRY_SECONDS, Member, Peer, RemotePeer
-from busd.bus.routes import Routes
+from busd.bus.peer import Member, Peer, RemotePeer
+from busd.bus.presence import Presence
+from busd.bus.quota import Account, Accounts, QuotaLimits
+from busd.bus.routes import Routes, is_glob
 from busd.bus.tally import SAMPLE_MASK, Tally
 from busd.errors import Busy, InvalidParams, NotInitialized
 from busd.rpc.endpoint import Asker
@@ -31,17 +36,7 @@ from busd.wire.connection import Connection
 log = structlog.get_logger("busd.bus")
 
 _CLOSING_BRACE = ord("}")
-_REFUSALS_PER_SECOND, _REFUSALS_AT_ONCE = 10.0, 100  # logged; all of them are counted
-
-
-class Watcher(Protocol):
-    """Whoever wants to know which remote peers come and go."""
-
-    def on_peer_joined(self, name: str) -> None:
-        """Hear of each connection that takes a name."""
-
-    def on_peer_left(self, name: str) -> None:
-        """Hear that the last connection of a name is no more."""
+_SLICE = 200  # patterns removed and acks failed per turn of the loop: about 2 ms
 
 
 class Bus:
@@ -53,17 +48,26 @@ class Bus:
         limits: DeliveryLimits | None = None,
         authenticator: Authenticator | None = None,
         clock: Callable[[], float] = time.monotonic,
+        quota: QuotaLimits | None = None,
     ) -> None:
         self.server_id = f"bus-{secrets.token_hex(6)}"
         self.limits = limits or DeliveryLimits()
         self.authenticator = authenticator or Authenticator()
         self.routes = Routes()
-        self._remembered = self.routes.remembered
-        self.peers: dict[Member, None] = {}  # in the order they joined
-        self.watchers: list[Watcher] = []
+        self._remembered, self._leaving = self.routes.remembered, self.routes.leaving
+        self.peers = Members()
+        self.accounts = Accounts(quota or QuotaLimits())
+        self.plugin_account = Account("plugins", None)
+        self._awaited = Awaited()
+        self._departures = Departures(self)
+        # Called when there is something for `work` to do. Whoever drives the bus sets it and calls
+        # `work` once per turn of its loop; until then all of it is done at once.
+        self.wake: Callable[[], None] = self.finish_work
+        self.presence = Presence()
+        self.watchers = self.presence.watchers
+        self.present = self.presence.find
         self.type_checks = TypeChecks()
         self.name_checks = NameChecks()
-        self._present: dict[str, list[RemotePeer]] = {}  # by name
         self.is_stopping = False
         self.is_verbose = False  # asked here and not of the log: 0.02 µs instead of 0.1
         self.tally = Tally()
@@ -71,15 +75,22 @@ class Bus:
         self.wall_offset = 0.0  # added to our clock it gives the time of day; kept by the daemon
         self.clock = clock
         self._held = HeldBytes()
-        self._refusals = Bucket(_REFUSALS_PER_SECOND, _REFUSALS_AT_ONCE, clock)
         self.last_call_id = 0
         self.methods = methods
         self._table = methods.table
         self._first_table = methods.only("initialize", _not_initialized)
 
     def make_session(self, connection: Connection) -> RemotePeer:
-        """Give the party that will speak over a new connection."""
-        return RemotePeer(connection, self)
+        """Return the party that will speak over a new connection; raise Busy if it is too many."""
+        identity = self.authenticator.identify(connection.credentials)
+        account = self.accounts.find(identity)
+        account.check_connection()
+        return RemotePeer(connection, self, account)
+
+    def end_session(self, peer: RemotePeer) -> None:
+        """Give back what a connection that is gone has used."""
+        peer.release()
+        self.accounts.forget(peer.account)
 
     def dispatch(self, peer: RemotePeer, envelope: LooseEnvelope, asker: Asker) -> None:
         """Answer any request but a plain `sendMessage`."""
@@ -91,15 +102,21 @@ class Bus:
         message: Message,
         asker: Asker,
         request_id: RequestId,
+        sender: Sender,
         peers: tuple[Peer, ...] | None = None,
     ) -> None:
-        """Carry one accepted message to everyone it is addressed to, or to some of them."""
+        """Carry one accepted message to everyone it is addressed to, or to some of them.
+
+        `sender` pays for it: what waits for acks is counted in its account.
+        """
         if not message.message_id and message.message_id != 0:  # missing, or empty
             message.message_id = f"msg_{ULID()}"
         if peers is None:
             peers = self._remembered.get(message.to)
             if peers is None:
                 peers = self.routes.match(message.to)
+            elif self._leaving:
+                peers = self.routes.without_leaving(peers)
         call_id = self.last_call_id + 1
         # One call id for all addressees, so one frame for all: the answer is looked up among the
         # calls of the peer that sent it. (64 KiB to 100 peers: encoded once, not 100 times.)
@@ -110,25 +127,40 @@ class Bus:
             raise InvalidParams("sendMessage: payload must be an object", member="payload")
         if self.is_stopping:
             raise Busy("the bus is stopping", retrySeconds=1)
+        account = sender.account
+        copies = len(peers)
+        unanswered = account.unanswered + copies
+        if unanswered > account.may_wait:
+            raise account.refuse_message(copies)
+        if copies > 1:
+            account.check_fan_out(copies * len(frame))
         self.last_call_id = call_id  # only now: it counts what was accepted, too
         kept: Raw | str = ""
         if self.journal is not None and self.journal.keeps_payloads:
             is_short = len(frame) < self.journal.settings.head_bytes
             kept = message.payload if is_short else self.journal.keep(message.payload)
         delivery: Delivery
-        if len(peers) == 1:
-            delivery = Delivery(call_id, message, asker, request_id, self.clock(), kept)
+        # Counted before it is handed over: a busy peer refuses it at once.
+        account.unanswered = unanswered
+        if copies == 1:
+            if request_id is not UNSET:
+                sender.owed += 1
+            delivery = Delivery(call_id, message, asker, request_id, sender, self.clock(), kept)
             peers[0].hand_over(message, frame, delivery)
-        elif peers:
-            self.tally.extra_copies += len(peers) - 1
+        elif copies:
+            asker.charge()
+            if request_id is not UNSET:
+                sender.owed += 1
+            self.tally.extra_copies += copies - 1
             delivery = FanOut(
                 call_id,
                 message,
                 asker,
                 request_id,
+                sender,
                 self.clock(),
                 kept,
-                len(peers),
+                copies,
                 peers[0],
                 self._held,
                 self.limits,
@@ -143,11 +175,11 @@ class Bus:
             self.log_message(message, [peer.name for peer in peers])
 
     def deliver_past(
-        self, peer: Peer, message: Message, asker: Asker, request_id: RequestId
+        self, peer: Member, message: Message, asker: Asker, request_id: RequestId
     ) -> None:
         """Deliver to everyone but `peer`, which has it already and passes it on."""
         others = tuple(each for each in self.routes.match(message.to) if each is not peer)
-        self.deliver(message, asker, request_id, others)
+        self.deliver(message, asker, request_id, peer, others)
 
     def log_message(self, message: Message, peers: list[str]) -> None:
         """Say at level debug where a message went; never what is in it."""
@@ -195,8 +227,8 @@ class Bus:
         self.journal.add(fan_out.ended_row(peer, ack, ended, last, self.wall_offset))
 
     def open_since(self, call_id: int) -> Iterator[Row]:
-        """Give a row, in flight, for each delivery that is later than `call_id` and still open."""
-        for peer in list(self.peers):
+        """Return a row, in flight, for each delivery later than `call_id` that is still open."""
+        for peer in self._awaited:
             for number in reversed(peer.calls):
                 if number <= call_id:
                     break
@@ -204,70 +236,65 @@ class Bus:
 
     def join(self, peer: Member) -> None:
         """Let a peer that has taken its name be found."""
-        self.peers[peer] = None
-        self.subscribe(peer, peer.name)
+        if peer in self.routes.leaving:
+            self.finish_work()
+        self.peers.add(peer)
+        self._route(peer, peer.name)
         log.info("peer.joined", peer=peer.name, connection=peer.connection_id)
         if isinstance(peer, RemotePeer):
-            self._present.setdefault(peer.name, []).append(peer)
-            for watcher in list(self.watchers):
-                watcher.on_peer_joined(peer.name)
+            self.presence.add(peer)
 
     def leave(self, peer: Member, reason: str) -> None:
-        """Undo everything a peer registered and fail, now, what it has not answered."""
+        """Let a peer get nothing from this moment on, and undo the rest of it soon.
+
+        Nothing here depends on what it registered: `work` removes its patterns and fails what it
+        has not answered.
+        """
         if peer not in self.peers:
             return
-        del self.peers[peer]
-        for pattern in peer.subscriptions:
-            self.routes.remove(pattern, peer)
-        peer.subscriptions.clear()
-        calls, peer.calls = peer.calls, {}
-        log.info("peer.left", peer=peer.name, connection=peer.connection_id, reason=reason)
+        self.peers.remove(peer)
+        self._awaited.remove(peer)
+        self._departures.add(peer, reason)
         if isinstance(peer, RemotePeer):
-            self._forget(peer)
-        # After the watchers: one may stand in for the peer by now, and gets what is sent again.
-        has_stand_in = bool(calls) and self._has_stand_in(peer.name)
-        for delivery in calls.values():
-            is_covered = has_stand_in and delivery.message.to == peer.name
-            retry_seconds = BUSY_RETRY_SECONDS if is_covered else None
-            delivery.settle_failed(peer, "peer left before it answered", retry_seconds)
+            self.presence.remove(peer)
+        self.wake()
 
-    def _forget(self, peer: RemotePeer) -> None:
-        same = self._present[peer.name]
-        same.remove(peer)
-        if same:
-            return
-        del self._present[peer.name]
-        for watcher in list(self.watchers):
-            watcher.on_peer_left(peer.name)
+    def close_soon(self, peer: RemotePeer) -> None:
+        """Close the connection of a peer that sends no more, once it has all its answers."""
+        self._departures.close_soon(peer)
+        self.wake()
 
-    def _has_stand_in(self, name: str) -> bool:
-        """True if a plugin is subscribed to the very name of a peer."""
+    def await_acks(self, peer: Member, started: float) -> None:
+        """Look for overdue acks of a peer when the message it gets now is overdue."""
+        self._awaited.add(peer, started)
+
+    def work(self) -> bool:
+        """Work off a slice of what waits: peers that left, acks overdue. Return if more waits."""
+        budget = self._departures.work(_SLICE)
+        before = self.clock() - self.limits.ack_seconds
+        if budget > 0:
+            self._awaited.expire(before, budget)
+        return bool(self._departures) or self._awaited.has_due(before)
+
+    def finish_work(self) -> None:
+        """Work off all of it, now."""
+        while self.work():
+            pass
+
+    def has_stand_in(self, name: str) -> bool:
+        """Return whether a plugin is subscribed to the very name of a peer."""
         peers = self.routes.match(name)
         return any(isinstance(each, LocalPeer) and name in each.subscriptions for each in peers)
-
-    def present(self, name: str) -> list[RemotePeer]:
-        """Give the remote peers of that name."""
-        return self._present.get(name, [])
-
-    def heard(self) -> dict[str, tuple[int, int]]:
-        """Give how much each remote peer has said so far, and how many acks it owes.
-
-        The first number means nothing but that it grows: who looks twice knows who was quiet.
-        """
-        found: dict[str, tuple[int, int]] = {}
-        for peer in self.remote_peers:
-            reads, owed = found.get(peer.name, (0, 0))
-            found[peer.name] = (reads + peer.connection.reads, owed + len(peer.calls))
-        return found
 
     @property
     def remote_peers(self) -> list[RemotePeer]:
         """Those at the other end of a connection."""
         return [peer for peer in self.peers if isinstance(peer, RemotePeer)]
 
-    def change(self, limits: DeliveryLimits) -> None:
+    def change(self, limits: DeliveryLimits, quota: QuotaLimits) -> None:
         """Take new limits while running; they hold for those who are here, too."""
         self.limits = limits
+        self.accounts.change(quota)
         for peer in self.remote_peers:
             peer.max_unanswered = limits.max_unanswered
 
@@ -284,58 +311,82 @@ class Bus:
                 log.warning("peer.refused", peer=peer.name, reason="access was withdrawn")
                 peer.connection.close(1008, "access was withdrawn")
 
+    def dismiss(self, name: str, may_stay: Callable[[Identity], bool], reason: str) -> None:
+        """Close the connections of a name whose owners may not have it."""
+        for peer in list(self.present(name)):
+            if not may_stay(peer.identity):
+                log.warning("peer.refused", peer=name, reason=reason)
+                self.leave(peer, reason)  # now: the name is free for whoever it belongs to
+                peer.connection.close(1008, reason)
+
     def take_type_checks(self) -> None:
         """Apply changed type checks to everybody who is here; a rate starts anew."""
         for peer in self.remote_peers:
             peer.take_rights(peer.rights)
 
     def log_refusal(self, event: str, peer: str, rule: str, **facts: str) -> None:
-        """Say in the log what a peer may not do; a flood of it does not fill the disk."""
-        if not self._refusals.take():
-            log.warning(event, peer=peer, rule=rule, **facts)
+        """Log what a peer may not do."""
+        log.warning(event, peer=peer, rule=rule, **facts)
 
     def subscribe(self, peer: Member, pattern: str) -> None:
-        """Route what `pattern` matches to a peer, within what one peer may have."""
-        limit = self.limits.max_subscriptions
-        is_full = len(peer.subscriptions) >= limit and isinstance(peer, RemotePeer)
-        if is_full and pattern not in peer.subscriptions:
-            raise Busy(f"more than {limit} subscriptions", rule="max_subscriptions", limit=limit)
+        """Route what `pattern` matches to a peer, within what it and its identity may have."""
+        if pattern in peer.subscriptions:
+            return
+        if isinstance(peer, RemotePeer):
+            is_odd, limits = is_glob(pattern), self.limits
+            if len(peer.subscriptions) >= limits.max_subscriptions:
+                raise _too_many("subscriptions", limits.max_subscriptions)
+            if is_odd and peer.globs >= limits.max_globs:
+                raise _too_many("globs", limits.max_globs)
+            peer.account.check_subscription(is_glob=is_odd)
+        self._route(peer, pattern)
+
+    def _route(self, peer: Member, pattern: str) -> None:
         self.routes.add(pattern, peer)
         peer.subscriptions.add(pattern)
+        self._count_pattern(peer, pattern, 1)
 
     def unsubscribe(self, peer: Member, pattern: str) -> None:
         self.routes.remove(pattern, peer)
         peer.subscriptions.discard(pattern)
+        self._count_pattern(peer, pattern, -1)
+
+    def _count_pattern(self, peer: Member, pattern: str, count: int) -> None:
+        globs = count if is_glob(pattern) else 0
+        peer.wildcards += count if has_wildcard(pattern) else 0
+        peer.globs += globs
+        peer.account.add_subscriptions(count, globs)
 
     def owes_answer(self, peer: RemotePeer) -> bool:
-        """True while a message that `peer` sent is waiting for an ack."""
-        return any(
-            delivery.request_id is not UNSET and delivery.asker.belongs_to(peer)
-            for addressee in self.peers
-            for delivery in addressee.calls.values()
-        )
+        """Return whether a message that `peer` sent is waiting for an ack that it asked for."""
+        return peer.owed > 0
+
+    @property
+    def unanswered(self) -> int:
+        """How many messages were handed over and are not answered."""
+        return sum(len(peer.calls) for peer in self._awaited)
 
     @property
     def is_idle(self) -> bool:
         """True when nobody owes an ack."""
-        return not any(peer.calls for peer in self.peers)
+        return not self._departures and not any(peer.calls for peer in self._awaited)
 
     def sweep(self) -> None:
-        """Fail the deliveries whose time is up; each peer's calls are in order of deadline."""
-        now = self.clock()
-        for peer in list(self.peers):
-            while peer.calls:
-                call_id = next(iter(peer.calls))
-                if peer.calls[call_id].started + self.limits.ack_seconds > now:
-                    break
-                peer.calls.pop(call_id).settle_failed(peer, "no answer in time")
+        """Have the deliveries failed whose time is up; costs nothing while there are none."""
+        if self._awaited.has_due(self.clock() - self.limits.ack_seconds):
+            self.wake()
 
     def give_up(self, reason: str) -> None:
         """Fail every delivery that is still waiting."""
-        for peer in list(self.peers):
+        self.finish_work()
+        for peer in self._awaited:
             calls, peer.calls = peer.calls, {}
             for delivery in calls.values():
                 delivery.settle_failed(peer, reason)
+
+
+def _too_many(what: str, limit: int) -> Busy:
+    return Busy(f"more than {limit} {what} of one peer", rule=f"max_{what}", limit=limit)
 
 
 def _may_stay(peer: RemotePeer, rights: Rights) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from busd.bus.bus import Bus
     from busd.bus.journal import Journal
     from busd.bus.peer import Peer
+    from busd.bus.quota import Account
 
 
 class DeliveryLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -25,6 +26,7 @@ class DeliveryLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ack_seconds: float = 60.0
     max_unanswered: int = 1_024  # per peer
     max_subscriptions: int = 16_384  # per peer
+    max_globs: int = 128  # of them; per peer
     max_ack_bytes: int = 1024 * 1024  # of all payloads in one answer
     max_held_bytes: int = 64 * 1024 * 1024  # of all ack payloads waiting for slower peers
 
@@ -33,6 +35,13 @@ _OPENING_BRACE, _CLOSING_BRACE = b"{}"
 _SHORT_CHARACTERS = 200  # of an ack's message, which need not be counted
 _LEFT_OUT = "payload left out: the acks together are too large"
 _ACK_BYTES = 400  # about what an ack has besides a payload and a long message
+
+
+class Sender(Protocol):
+    """Who sent a message, and pays for it until the last ack is in."""
+
+    owed: int  # its requests that wait for acks
+    account: Account
 
 
 class HeldBytes:
@@ -56,12 +65,14 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     message: Message
     asker: Asker
     request_id: RequestId
+    sender: Sender
     started: float  # on the bus's clock
     kept: Raw | str  # what the activity log keeps of the payload
 
     def settle(self, peer: Peer, ack: Ack) -> None:
         """Take the one ack of the one peer."""
         ack.client_id = peer.name
+        sender = self.sender
         frame = b""
         if self.request_id is not UNSET:
             message_id: Any = self.message.message_id  # set by now
@@ -74,6 +85,8 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
             if len(frame) > self.asker.max_frame_bytes:
                 cut_short(ack)
                 frame = encode(Result(self.request_id, Receipt(True, message_id, [ack])))
+            sender.owed -= 1
+        sender.account.unanswered -= 1
         bus = peer.bus
         if not ack.success or not self.call_id & SAMPLE_MASK:
             bus.count(self, ack)
@@ -175,6 +188,7 @@ class FanOut(Delivery, eq=False, gc=False):
             self._hold(ack)
         self.acks.append(ack)
         self.missing -= 1
+        self.sender.account.unanswered -= 1
         peer.bus.note(self, peer, ack)
         if not self.missing:
             self.held.count -= self.held_bytes
@@ -184,6 +198,7 @@ class FanOut(Delivery, eq=False, gc=False):
         """Answer with all acks, or with as much of them as a frame has room for."""
         if self.request_id is UNSET:
             return
+        self.sender.owed -= 1
         message_id: Any = self.message.message_id  # set by now
         receipt = Receipt(True, message_id, self.acks)
         frame = encode(Result(self.request_id, receipt))

@@ -21,6 +21,7 @@ from busd.bus.journal import Batch, JournalSettings, plain_keys
 from busd.bus.journal_rows import UNBINDABLE, Section, bindable, plain_as_rows
 from busd.bus.journal_schema import APPLICATION_ID, SCHEMA, SCHEMA_VERSION
 from busd.errors import ConfigError
+from busd.wire.plain_file import refuse_link
 
 log = structlog.get_logger("busd.journal")
 
@@ -120,6 +121,8 @@ class JournalFile:
             return False
 
     def _connect(self) -> sqlite3.Connection:
+        for suffix in ("", "-wal", "-shm"):
+            refuse_link(Path(f"{self.path}{suffix}"))  # SQLite would follow it
         _make_private(self.path)
         db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         try:
@@ -228,7 +231,8 @@ class JournalFile:
     def tidy(self, settings: JournalSettings) -> bool:
         """Take one small step towards the age and the size that are wanted; False if there."""
         db = self.open()
-        cutoff = int((self._clock() - settings.keep_days * DAY_SECONDS) * 1e6)
+        # Never before 1970: SQLite's numbers have 64 bits.
+        cutoff = int(max(self._clock() - settings.keep_days * DAY_SECONDS, 0.0) * 1e6)
         if db.execute(_DELETE_OLDEST, (cutoff, STEP_ROWS)).rowcount:
             return True
         pages, free = _pragma(db, "page_count"), _pragma(db, "freelist_count")

@@ -12,6 +12,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
+from typing import Any  # what a column holds
 
 import msgspec
 from msgspec import field
@@ -20,6 +21,9 @@ from busd.bus.address import split_glob
 from busd.bus.journal import Status
 from busd.errors import ConfigError
 
+_MAX_TRACED_ROWS = 10_000  # an id may have been used any number of times
+_LAST_ID = 2**63 - 1  # the largest that SQLite has
+_LAST_SECOND = 253_402_300_799.0  # of the year 9999, the last that has a name
 # What an attempt as a whole is called: the first of these that one of its deliveries is.
 _WORST_FIRST: tuple[Status, ...] = ("lost", "in flight", "failed", "kept", "no route", "ok")
 
@@ -101,14 +105,24 @@ FROM deliveries WHERE
 
 
 def trace(path: Path, message_id: str) -> list[Attempt]:
-    """Give every attempt to send a message, the earliest first; ConfigError if there is no log."""
+    """Return the attempts to send a message, the earliest first, as far as there is room for them.
+
+    Raises ConfigError if there is no log.
+    """
     rows = _select(
         path,
-        f"{_SELECT} message_id = ? ORDER BY send_start, is_first DESC, id",
-        (message_id,),
+        f"{_SELECT} message_id = ? ORDER BY send_start, is_first DESC, id LIMIT ?",
+        (message_id, _MAX_TRACED_ROWS),
     )
     # All deliveries of one sendMessage have one send_start, to the microsecond.
     return [_attempt(list(group)) for _, group in groupby(rows, lambda row: row.send_start)]
+
+
+def count_attempts(path: Path, message_id: str) -> int:
+    """Return how many attempts to send a message are in the log."""
+    query = "SELECT count(DISTINCT send_start) FROM deliveries WHERE message_id = ?"
+    [(count,)] = _fetch(path, query, (message_id,))
+    return int(count)
 
 
 def tail(
@@ -130,7 +144,7 @@ def tail(
     if after_id is not None:
         conditions.append("status <> 'in flight'")
     values = {
-        "after": max(after_id or 0, int(since * 1e6) - 1 if since else 0),
+        "after": _first_id(since, after_id) - 1,
         "to": glob_of(to or "*"),
         "sender": glob_of(sender or "*"),
         "limit": limit,
@@ -139,6 +153,12 @@ def tail(
     query = f"{_SELECT} {' AND '.join(conditions)} ORDER BY id {order} LIMIT :limit"
     found = [_entry(row) for row in _select(path, query, values)]
     return found[::-1] if after_id is None else found
+
+
+def _first_id(since: float | None, after_id: int | None) -> int:
+    """Return the first id that a reader wants, whatever it said; ids are microseconds."""
+    moment = int(min(max(since or 0.0, 0.0), _LAST_SECOND) * 1e6)
+    return min(max(moment, (after_id or 0) + 1), _LAST_ID)
 
 
 def glob_of(pattern: str) -> str:
@@ -160,10 +180,16 @@ def _piece_of(piece: str) -> str:
 
 
 def _select(path: Path, query: str, values: tuple[object, ...] | dict[str, object]) -> list[_Row]:
+    return msgspec.convert(_fetch(path, query, values), list[_Row])
+
+
+def _fetch(
+    path: Path, query: str, values: tuple[object, ...] | dict[str, object]
+) -> list[tuple[Any, ...]]:
     try:
         # as_uri quotes what would otherwise be options
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
-            return msgspec.convert(db.execute(query, values).fetchall(), list[_Row])
+            return db.execute(query, values).fetchall()
     except sqlite3.Error as problem:
         raise ConfigError(f"cannot read the activity log {path}: {problem}") from None
 

@@ -182,6 +182,10 @@ class JournalStore:
             self._is_untidy = True
             if is_damage(problem):
                 self._start_over(str(problem))
+        except Exception:  # our own fault: the thread lives on, and the log says what it was
+            if not self._is_untidy:
+                log.exception("journal.broken", rows=0)
+            self._is_untidy = True
         else:
             self._is_untidy = False
         return False

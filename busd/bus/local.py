@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
+from busd.bus.awaited import Entry
 from busd.bus.delivery import Delivery
 from busd.bus.message import Ack, Message
 from busd.bus.peer import BUSY_RETRY_SECONDS, connection_numbers
@@ -23,12 +24,30 @@ Take = Callable[[int, Message], bool]
 class LocalPeer:
     """A peer in this process: same routes, same acks, same sweeper as any other."""
 
-    __slots__ = ("bus", "calls", "connection_id", "info", "name", "subscriptions", "take")
+    __slots__ = (
+        "account",
+        "awaited",
+        "bus",
+        "calls",
+        "connection_id",
+        "globs",
+        "info",
+        "name",
+        "number",
+        "owed",
+        "subscriptions",
+        "take",
+        "wildcards",
+    )
 
     def __init__(self, name: str, bus: Bus, take: Take, info: Raw | None = None) -> None:
         self.name = name
         self.bus = bus
-        self.connection_id = f"local-{next(connection_numbers)}"
+        self.number = next(connection_numbers)
+        self.connection_id = f"local-{self.number}"
+        self.account = bus.plugin_account
+        self.awaited: Entry | None = None
+        self.owed = self.globs = self.wildcards = 0
         self.info = info
         self.calls: dict[int, Delivery] = {}
         self.subscriptions: set[str] = set()
@@ -44,6 +63,8 @@ class LocalPeer:
             payload=message.payload.copy(),
         )
         self.calls[delivery.call_id] = delivery
+        if self.awaited is None:
+            self.bus.await_acks(self, delivery.started)
         if not self.take(delivery.call_id, own):
             del self.calls[delivery.call_id]
             delivery.settle_failed(self, "peer is busy", BUSY_RETRY_SECONDS)

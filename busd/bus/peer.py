@@ -12,13 +12,15 @@ from msgspec import UNSET, Raw
 
 from busd.bus.access import Identity, Rights
 from busd.bus.address import check_address
+from busd.bus.awaited import Entry
 from busd.bus.delivery import Delivery
 from busd.bus.guard import Guard
 from busd.bus.message import Ack, Message, read_ack
+from busd.bus.quota import Account
 from busd.errors import AccessRefused, Busy, NotInitialized, RequestError
 from busd.rpc.endpoint import Asker, Endpoint
 from busd.rpc.envelope import Envelope, LooseEnvelope, RequestId
-from busd.wire.connection import Connection
+from busd.wire.connection import NO_METER, Connection
 
 if TYPE_CHECKING:
     from busd.bus.bus import Bus
@@ -43,37 +45,55 @@ class Peer(Protocol):
 class Member(Peer, Protocol):
     """What the bus knows of a peer that has joined: also what it owes and subscribed to."""
 
+    number: int  # of its connection; they are given out in ascending order
     connection_id: str
     info: Raw | None
     calls: dict[int, Any]  # call id -> Delivery
+    awaited: Entry | None  # where the bus looks for acks that are overdue
     subscriptions: set[str]
+    wildcards: int  # how many of them are no addresses
+    globs: int  # how many of them are neither addresses nor prefixes
+    owed: int  # its requests that wait for acks
+    account: Account
 
 
 class RemotePeer(Endpoint[Message, Ack]):
     """A peer at the other end of a connection; nameless until it has initialized."""
 
     __slots__ = (
+        "account",
+        "awaited",
         "bus",
         "connection_id",
+        "globs",
         "guard",
         "identity",
         "info",
         "max_unanswered",
         "name",
+        "number",
+        "owed",
         "rights",
         "speaks_as",
         "subscriptions",
+        "wildcards",
     )
 
     hot_method = "sendMessage"
     decode = staticmethod(msgspec.json.Decoder(Envelope[Message, Ack]).decode)
 
-    def __init__(self, connection: Connection, bus: Bus) -> None:
+    def __init__(self, connection: Connection, bus: Bus, account: Account) -> None:
         super().__init__(connection)
+        self.account = account
+        account.add_connection(1)
+        connection.meter = account
         self.bus = bus
         self.max_unanswered = bus.limits.max_unanswered
         self.max_frame_bytes = connection.limits.max_frame_bytes
-        self.connection_id = f"conn-{next(connection_numbers)}"
+        self.number = next(connection_numbers)
+        self.connection_id = f"conn-{self.number}"
+        self.awaited: Entry | None = None
+        self.owed = self.globs = self.wildcards = 0
         self.name = ""
         self.info: Raw | None = None
         self.identity = Identity()
@@ -95,7 +115,7 @@ class RemotePeer(Endpoint[Message, Ack]):
             self.check_sender(message)
         if self.guard is not None:
             self.guard.check(message, self)
-        self.bus.deliver(message, asker, request_id)
+        self.bus.deliver(message, asker, request_id, self)
 
     def on_request(self, envelope: LooseEnvelope, asker: Asker) -> None:
         """Take any other request, unless too many answers are unread already."""
@@ -116,10 +136,10 @@ class RemotePeer(Endpoint[Message, Ack]):
     def on_end(self) -> None:
         """Hear that the peer will send no more: it gets no messages, but still its answers."""
         self.bus.leave(self, "ended")
-        self.on_flushed_after_end()
+        self.bus.close_soon(self)
 
     def on_flushed_after_end(self) -> None:
-        if not self.bus.owes_answer(self):
+        if not self.connection.is_closed and not self.bus.owes_answer(self):
             self.connection.close()
 
     def on_lost(self, reason: str) -> None:
@@ -145,7 +165,34 @@ class RemotePeer(Endpoint[Message, Ack]):
             return
         # Recorded before it is sent: a quick peer answers before send() returns.
         calls[delivery.call_id] = delivery
+        if self.awaited is None:
+            self.bus.await_acks(self, delivery.started)
         connection.send(frame)
+
+    def take_account(self, account: Account, info_bytes: int) -> None:
+        """Be counted where this identity is; raise Busy if it is one too many there."""
+        old, connection = self.account, self.connection
+        if account is not old:
+            account.check_connection()
+            old.add_connection(-1)
+            old.add_unread(-connection.unread_bytes)
+            old.add_held(-connection.held_bytes)
+            account.add_connection(1)
+            account.add_unread(connection.unread_bytes)
+            account.add_held(connection.held_bytes)
+            self.account = connection.meter = account
+            self.bus.accounts.forget(old)
+        account.check_subscription(is_glob=False)
+        account.add_connection(0, info_bytes)
+
+    def release(self) -> None:
+        """Give back what the connection has used; its patterns and messages are counted apart."""
+        connection = self.connection
+        size = 0 if self.info is None else memoryview(self.info).nbytes
+        self.account.add_connection(-1, -size)
+        self.account.add_unread(-connection.unread_bytes)
+        self.account.add_held(-connection.held_bytes)
+        connection.meter = NO_METER  # what it has said before is still worked off
 
     def take_name(self, name: str, info: Raw | None, identity: Identity, rights: Rights) -> None:
         """Become a member of the bus."""
@@ -160,9 +207,8 @@ class RemotePeer(Endpoint[Message, Ack]):
     def take_rights(self, rights: Rights) -> None:
         """Be allowed this from now on, whatever was allowed before."""
         self.rights = rights
-        types = None if rights.speaks_as_anybody else self.bus.type_checks or None
-        is_guarded = rights.limits_messages or types is not None
-        self.guard = Guard(rights, self.bus.clock, types) if is_guarded else None
+        is_guarded = rights.limits_messages or not rights.speaks_as_anybody
+        self.guard = Guard(rights, self.bus.clock, self.bus.type_checks) if is_guarded else None
         self.speaks_as = {self.name}
         limit = rights.max_frame_bytes(self.connection.limits.max_frame_bytes)
         self.connection.framer.allow(limit)
@@ -174,12 +220,18 @@ class RemotePeer(Endpoint[Message, Ack]):
         if message.sender is UNSET or not message.sender:
             message.sender = self.name
             return
-        check_address(message.sender)
-        decision = self.rights.may_speak_as(self.name, message.sender)
+        self.check_speaks_as(message.sender)
+
+    def check_speaks_as(self, address: str, where: str = "") -> None:
+        """Raise AccessRefused unless this peer may speak as an address; `where` says it does."""
+        if address in self.speaks_as:
+            return
+        check_address(address)
+        decision = self.rights.may_speak_as(self.name, address)
         if not decision.allowed:
-            self.bus.log_refusal("message.refused", self.name, decision.rule, sender=message.sender)
-            reason = f"{self.name} may not speak as {message.sender}: {decision.reason}"
-            raise AccessRefused(reason, rule=decision.rule, sender=message.sender)
+            self.bus.log_refusal("message.refused", self.name, decision.rule, sender=address)
+            reason = f"{where}{self.name} may not speak as {address}: {decision.reason}"
+            raise AccessRefused(reason, rule=decision.rule, sender=address)
         if len(self.speaks_as) >= _MAX_SENDERS_REMEMBERED:
             self.speaks_as = {self.name}
-        self.speaks_as.add(message.sender)
+        self.speaks_as.add(address)

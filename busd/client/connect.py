@@ -15,9 +15,10 @@ from anyio.abc import TaskGroup
 from busd.client.line import Line, TakeMessage
 from busd.wire.bus_address import BusAddress
 from busd.wire.connection import Connection, Framer, WireLimits
-from busd.wire.driver import drive
+from busd.wire.driver import drive, scheduler
 from busd.wire.lines import LineFramer
 from busd.wire.sockets import connect_to
+from busd.wire.turns import Turns
 
 if TYPE_CHECKING:
     import ssl
@@ -42,7 +43,12 @@ async def open_line(
     sock = await connect_to(address)
     framer = _framer_for(address)
     connection = Connection(
-        framer, touched, LIMITS, str(address), on_gone=lambda _: line.gone.set()
+        framer,
+        touched,
+        Turns(scheduler),
+        LIMITS,
+        str(address),
+        on_gone=lambda _: line.gone.set(),
     )
     line = Line(connection, take)
     connection.session = line

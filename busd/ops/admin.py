@@ -16,7 +16,7 @@ from msgspec import UNSET, UnsetType
 from busd.bus.access import Decision, Identity
 from busd.bus.address import check_address
 from busd.bus.journal import Journal
-from busd.bus.journal_query import Attempt, LogEntry, tail, trace
+from busd.bus.journal_query import Attempt, LogEntry, count_attempts, tail, trace
 from busd.bus.methods import Done, Nothing, methods
 from busd.bus.peer import RemotePeer
 from busd.errors import (
@@ -85,7 +85,7 @@ class TraceParams(msgspec.Struct, rename="camel"):
 class Traced(msgspec.Struct, rename="camel", omit_defaults=True):
     attempts: list[Attempt]
     is_behind: bool = False  # the latest messages are not written yet
-    more_attempts: int = 0  # how many did not fit into one frame
+    more_attempts: int = 0  # how many there was no room for
 
 
 class LogParams(msgspec.Struct, rename="camel"):
@@ -174,13 +174,19 @@ def admin_methods(daemon: RunningBus) -> Methods[RemotePeer]:
     ) -> object:
         """Tell the whole life of a message, by the activity log."""
         journal = _readable_journal(daemon, peer)
-        query = partial(trace, journal.path, params.message_id)
+
+        def query() -> tuple[list[Attempt], int]:
+            return (
+                trace(journal.path, params.message_id),
+                count_attempts(journal.path, params.message_id),
+            )
+
         room = asker.max_frame_bytes - ENVELOPE_BYTES
 
         def answer() -> Traced:
-            attempts, is_behind = journal.read(query)
+            (attempts, count), is_behind = journal.read(query)
             shown = as_many_as_fit(attempts, room)
-            return Traced(shown, is_behind, len(attempts) - len(shown))
+            return Traced(shown, is_behind, max(count - len(shown), 0))
 
         daemon.offload.put(answer, asker, request_id)
         return DEFERRED
@@ -224,7 +230,7 @@ class ReadableJournal:
         self._pump = partial(journal.pump, daemon.bus.open_since)
         self._pump()
 
-    def read(self, query: Callable[[], list[T]]) -> tuple[list[T], bool]:
+    def read(self, query: Callable[[], T]) -> tuple[T, bool]:
         """Run a query in this thread, after the writer has written what it was given.
 
         Gives what was found, and whether the writer is behind: on a full disk it is for long.

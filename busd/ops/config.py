@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import math
 import os
 import re
 import tomllib
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -17,11 +17,21 @@ from busd.agent.settings import AgentsSettings, WorkerSettings
 from busd.bus.access import Grant, Policy, check_grants
 from busd.bus.delivery import DeliveryLimits
 from busd.bus.journal import JournalSettings
+from busd.bus.quota import QuotaLimits
 from busd.errors import ConfigError
+from busd.ops.config_bounds import (
+    MAX_FILE_BYTES,
+    MAX_FILES,
+    check_numbers,
+    check_shape,
+    check_text,
+    one_line,
+)
 from busd.plugin.host import PluginSettings
 from busd.wire.bus_address import parse_bus_address
 from busd.wire.connection import MIN_FRAME_BYTES, WireLimits
 from busd.wire.places import default_listen, state_directory
+from busd.wire.plain_file import read_plain_file
 from busd.wire.tls_settings import TlsSettings
 
 Loop = Literal["uvloop", "asyncio", "trio"]
@@ -38,7 +48,6 @@ _LISTS = (
 # Tables of their own, any number of them: only files have those.
 _TABLES: dict[str, type[msgspec.Struct]] = {"workers": WorkerSettings, "grant": Grant}
 _ONLY_IN_FILES = (*_TABLES, "plugins.settings")
-_MAY_BE_ZERO = ("uid", "restarts", "idle_seconds")  # root; none; never
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,6 +64,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     allowed_hosts: list[str] = []
     wire: WireLimits = WireLimits()
     delivery: DeliveryLimits = DeliveryLimits()
+    quota: QuotaLimits = QuotaLimits()
     journal: JournalSettings = JournalSettings()
     tls: TlsSettings = TlsSettings()
     plugins: PluginSettings = PluginSettings()
@@ -66,15 +76,19 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def load_settings(path: str | None = None, flags: dict[str, object] | None = None) -> Settings:
     """Give the settings: flag over environment over file over default.
 
-    Raises ConfigError naming the file, the key and what would be right.
+    Raises ConfigError, one line naming the file, the key and what would be right.
     """
     found: dict[str, Any] = {}
-    for source, said in _sources(path, flags or {}):
-        # Each by itself first, so that an error names where it is; only files have types.
-        _check(_convert(said, source, strict=source not in (_ENVIRONMENT, _FLAGS)), source)
-        _merge(found, said)
-    settings = _convert(found, "settings", strict=False)
-    return msgspec.structs.replace(settings, grant=check_grants(settings.grant))
+    try:
+        for source, said in _sources(path, flags or {}):
+            _check_shape(said, source)
+            # Each by itself first, so that an error names where it is; only files have types.
+            _check(_convert(said, source, strict=source not in (_ENVIRONMENT, _FLAGS)), source)
+            _merge(found, said)
+        settings = _convert(found, "settings", strict=False)
+        return msgspec.structs.replace(settings, grant=check_grants(settings.grant))
+    except ConfigError as problem:
+        raise one_line(problem) from None
 
 
 def _sources(path: str | None, flags: dict[str, object]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -90,7 +104,10 @@ def config_files(path: str | None) -> list[Path]:
     said = path or os.environ.get("BUSD_CONFIG")
     main = Path(said) if said else default_config_file()
     try:
-        extra = sorted((main.parent / "conf.d").glob("*.toml"))
+        folder = main.parent / "conf.d"
+        extra = sorted(islice(folder.glob("*.toml"), MAX_FILES + 1))
+        if len(extra) > MAX_FILES:
+            raise ConfigError(f"more than {MAX_FILES} files in {folder}")
         return [main, *extra] if said or main.exists() else extra
     except OSError as problem:
         raise ConfigError(f"cannot look for {main}: {problem.strerror}") from None
@@ -109,10 +126,14 @@ def default_config_file() -> Path:
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text())
+        text = read_plain_file(path, MAX_FILE_BYTES).decode()
+        check_text(text)
+        return tomllib.loads(text.replace("\r\n", "\n"))
     except OSError as problem:
         raise ConfigError(f"cannot read {path}: {problem.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+    except RecursionError:
+        raise ConfigError(f"{path}: nested too deeply") from None
+    except (ConfigError, ValueError) as problem:  # no TOML, no UTF-8, or a number of 5,000 digits
         raise ConfigError(f"{path}: {problem}") from None
 
 
@@ -237,6 +258,8 @@ def _check(settings: Settings, source: str) -> None:
         _check_numbers(settings)
         if settings.wire.max_frame_bytes < MIN_FRAME_BYTES:
             raise ConfigError(f"wire.max_frame_bytes must be {MIN_FRAME_BYTES} or more")
+        if settings.quota.unknown_share > 1:
+            raise ConfigError("quota.unknown_share must be between 0 and 1")
         if not settings.listen:
             raise ConfigError("listen must name at least one address")
         for address in settings.listen:
@@ -261,20 +284,18 @@ def _check_worker(name: str, worker: WorkerSettings) -> None:
 
 
 def _check_numbers(settings: Settings) -> None:
-    """A limit of nothing, or a time without end, is a mistake, never a wish."""
     groups = {f"{name}.": getattr(settings, name) for name in _groups()}
     grants = {f"grant[{index}].": grant for index, grant in enumerate(settings.grant)}
     workers = {f"workers.{name}.": worker for name, worker in settings.workers.items()}
     for group, values in {"": settings, **groups, **workers, **grants}.items():
-        for field in msgspec.structs.fields(values):
-            value = getattr(values, field.name)
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not is_number or (value == 0 and field.name in _MAY_BE_ZERO):
-                continue
-            if not value > 0:
-                raise ConfigError(f"{group}{field.name} must be more than 0, not {value}")
-            if math.isinf(value):
-                raise ConfigError(f"{group}{field.name} must be a number, not {value}")
+        check_numbers(values, group)
+
+
+def _check_shape(said: dict[str, Any], source: str) -> None:
+    try:
+        check_shape(said)
+    except ConfigError as problem:
+        raise ConfigError(f"{source}: {problem}") from None
 
 
 # What a reload can do

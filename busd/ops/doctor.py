@@ -28,6 +28,7 @@ from busd.ops.doubts import check_listening, find_doubts
 from busd.ops.finding import Finding, run_quietly
 from busd.ops.install import Layout
 from busd.ops.tokens import TOKEN_FILES, check_private
+from busd.plugin.file_safety import find_danger, find_danger_above
 from busd.wire.places import state_directory
 
 _MIB = 1024 * 1024
@@ -139,6 +140,10 @@ def _check_owner(layout: Layout, folder: Path, facts: os.stat_result) -> Iterato
         words = f"{folder} belongs to uid {facts.st_uid}, not to you"
         fix = f"chown -R {os.geteuid()} {folder}"
         yield Finding("state directory", "problem", words, fix)
+    elif danger := find_danger(folder, is_deep=False) or find_danger_above(folder):
+        says, _, fix = danger.partition("; ")
+        words = f"a bus does not start with this state directory: {says}"
+        yield Finding("state directory", "problem", words, fix.removeprefix("run: "))
     elif facts.st_mode & 0o077:
         words = f"others may look into {folder} (mode {facts.st_mode & 0o777:04o})"
         yield Finding("state directory", "warning", words, f"chmod 0700 {folder}")

@@ -11,6 +11,8 @@ from typing import Any, cast
 import msgspec
 import structlog
 
+from busd.ops.log_limit import log_limit
+
 _PRIORITIES = {"debug": b"<7>", "info": b"<6>", "warning": b"<4>", "error": b"<3>"}
 
 
@@ -28,6 +30,7 @@ def set_up_logs(level: str) -> None:
     )
     structlog.configure(
         processors=[
+            log_limit,  # first: a line that is dropped costs no more than a call
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -40,6 +43,21 @@ def set_up_logs(level: str) -> None:
         else structlog.BytesLoggerFactory(cast(Any, _Tolerant(sys.stderr.buffer))),
         cache_logger_on_first_use=True,
     )
+    logging.basicConfig(handlers=[_FromLibraries()], level=logging.WARNING, force=True)
+
+
+class _FromLibraries(logging.Handler):
+    """Pass on what libraries log, so that it has the form and the limits of our own lines."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        log = structlog.get_logger("busd.library")
+        say = log.error if record.levelno >= logging.ERROR else log.warning
+        say(
+            "library.warned",
+            library=record.name,
+            reason=record.getMessage(),
+            exc_info=record.exc_info,
+        )
 
 
 class _Tolerant:
@@ -70,4 +88,13 @@ def _is_journal() -> bool:
 
 def _encode_line(line: Any, **_: Any) -> bytes:
     priority = _PRIORITIES.get(line.get("level"), b"") if _is_journal() else b""
-    return priority + msgspec.json.encode(line, enc_hook=repr)
+    try:
+        return priority + msgspec.json.encode(line, enc_hook=repr)
+    except (ValueError, OverflowError):  # a lone surrogate, or a number of more than 64 bits
+        plain = {name: _in_ascii(value) for name, value in line.items()}
+        return priority + msgspec.json.encode(plain)
+
+
+def _in_ascii(value: object) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text.encode("ascii", "backslashreplace").decode()

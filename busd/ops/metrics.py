@@ -33,7 +33,7 @@ class BusCollector(Collector):
     def _counters(self) -> Iterator[Metric]:
         bus = self._daemon.bus
         tally = bus.tally
-        waiting = sum(len(peer.calls) for peer in bus.peers)
+        waiting = bus.unanswered
         handed_over = tally.handed_over(bus.last_call_id)
         succeeded = handed_over - sum(tally.failed.values()) - waiting
         yield CounterMetricFamily(
@@ -58,14 +58,13 @@ class BusCollector(Collector):
 
     def _gauges(self) -> Iterator[Metric]:
         daemon = self._daemon
-        peers = daemon.bus.peers
         connections = daemon.connections.open
         gauges = {
             "busd_peers": ("Peers that have initialized.", len(daemon.bus.remote_peers)),
             "busd_connections": ("Open connections.", len(connections)),
             "busd_messages_unanswered": (
                 "Messages handed over and not answered yet.",
-                sum(len(peer.calls) for peer in peers),
+                daemon.bus.unanswered,
             ),
             "busd_peers_clogged": (
                 "Peers that do not read what waits for them.",

@@ -11,9 +11,11 @@ import msgspec
 
 from busd.bus.authenticator import OWNER_TOKEN, TokenRecord, hash_token
 from busd.errors import ConfigError, InvalidParams
+from busd.wire.plain_file import read_plain_file
 
 OWNER = OWNER_TOKEN
 _FILE, _OWN_FILE = "tokens.json", "token"
+_MAX_BYTES = 16 * 1024 * 1024
 TOKEN_FILES = (_OWN_FILE, _FILE)
 
 
@@ -51,7 +53,7 @@ class TokenStore:
 
     def _load_own(self) -> TokenRecord:
         try:
-            token = self._own_path.read_text().strip()
+            token = read_plain_file(self._own_path, _MAX_BYTES, follow_links=False).decode().strip()
         except FileNotFoundError:
             token = f"busd_{secrets.token_urlsafe(32)}"
             _write_private(self._own_path, token.encode() + b"\n")
@@ -62,12 +64,13 @@ class TokenStore:
         if len(token) < 32:
             raise ConfigError(f"{self._own_path} holds no token; remove it to get a new one")
         check_private(self._own_path)
-        made_at = datetime.fromtimestamp(self._own_path.stat().st_mtime, UTC)
+        made_at = datetime.fromtimestamp(self._own_path.lstat().st_mtime, UTC)
         return _record(OWNER, token, made_at)
 
     def _read(self) -> list[TokenRecord]:
         try:
-            records = msgspec.json.decode(self._path.read_bytes(), type=list[TokenRecord])
+            content = read_plain_file(self._path, _MAX_BYTES, follow_links=False)
+            records = msgspec.json.decode(content, type=list[TokenRecord])
             check_private(self._path)
             return records
         except FileNotFoundError:
@@ -83,7 +86,7 @@ class TokenStore:
 
 def check_private(path: Path) -> None:
     """Raise ConfigError if others may know, or even choose, what is in a file of tokens."""
-    facts = path.stat()
+    facts = path.lstat()
     if facts.st_uid not in (0, os.geteuid()):
         raise ConfigError(f"{path} belongs to uid {facts.st_uid}; remove it to get a new one")
     if facts.st_mode & 0o077:

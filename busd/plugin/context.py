@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
 from functools import cached_property
 from math import inf
 from pathlib import Path
@@ -23,6 +23,7 @@ from busd.rpc.reading import Id
 from busd.vocabulary.payload import Payload, author_of, decode_payload, type_name_of, write_message
 
 if TYPE_CHECKING:
+    from busd.bus.access import Identity
     from busd.plugin.running import RunningPlugin
     from busd.plugin.tasks import GuardedTasks
 
@@ -165,7 +166,7 @@ class Context:
             check_address(sender)
             check_message_id(sent.message_id)
             message = Message(sender=sender, to=to, message_id=sent.message_id, payload=payload)
-            running.host.bus.deliver(message, sent, request_id)
+            running.host.bus.deliver(message, sent, request_id, running.peer)
         except RequestError as fault:
             self._refused(sent, to, fault)
         running.host.flush_soon()
@@ -200,9 +201,16 @@ class Context:
         """True if a remote peer of that name is on the bus."""
         return bool(self._running.host.bus.present(client_id))
 
-    def heard(self) -> dict[str, tuple[int, int]]:
-        """Give, for each remote peer, a number that grows when it speaks, and the acks it owes."""
-        return self._running.host.bus.heard()
+    def dismiss(self, client_id: str, may_stay: Callable[[Identity], bool], reason: str) -> None:
+        """Close the connections of a remote peer's name whose identity may not have it."""
+        self._running.host.bus.dismiss(client_id, may_stay, reason)
+
+    def heard(self, names: Iterable[str]) -> dict[str, tuple[int, int]]:
+        """Return, for each of these remote peers that is here, what it said and owes.
+
+        The first is a number that grows when it speaks, the second how many acks it owes.
+        """
+        return self._running.host.bus.presence.heard(names)
 
 
 class _Answered(msgspec.Struct):
@@ -247,8 +255,7 @@ class Sent:
     def fail(self, request_id: RequestId, fault: RequestError, /) -> None:
         self.answer(request_id, Receipt(False, self.message_id, [], fault.message))
 
-    def belongs_to(self, endpoint: Any, /) -> bool:
-        return False
+    def charge(self) -> None: ...
 
 
 def payload_of(value: Any, sender: str, message_id: str = "") -> Raw:

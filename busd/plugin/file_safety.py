@@ -1,10 +1,11 @@
-"""File safety: code that somebody else could have written is not run."""
+"""File safety: what somebody else could have written is neither run nor relied on."""
 
 from __future__ import annotations
 
 import os
 import stat
 from collections.abc import Iterator
+from functools import cache
 from itertools import islice
 from pathlib import Path
 
@@ -12,16 +13,17 @@ _MAX_FILES = 10_000
 
 
 def find_danger(place: Path, *, is_deep: bool) -> str:
-    """Say why what is in a file or folder must not be run; "" if it may.
+    """Return why others could change what is in a file or folder; "" if they cannot.
 
     Everything must be ours or root's, and only they may write it. `is_deep` looks into folders.
     """
-    if "\0" in str(place):
-        return f"there is no {str(place)!r}: a path has no NUL character"
     try:
         inside = _inside(place) if is_deep and place.is_dir() else iter(())
         for each in (place, *islice(inside, _MAX_FILES)):
-            if danger := _danger_of(each):
+            danger = _danger_of(each)
+            if not danger and each.is_symlink():
+                danger = find_danger_above(each)
+            if danger:
                 return danger
         return f"more than {_MAX_FILES} files in {place}" if next(inside, None) else ""
     except FileNotFoundError:
@@ -30,15 +32,57 @@ def find_danger(place: Path, *, is_deep: bool) -> str:
         return f"cannot look at {place}: {problem.strerror}"
 
 
+def find_danger_above(place: Path) -> str:
+    """Return why others could put something else in the place of a folder; "" if they cannot.
+
+    Each folder above it must be ours or root's, and written by nobody else, unless its sticky bit
+    keeps them from renaming what is not theirs.
+    """
+    try:
+        above = dict.fromkeys([*place.absolute().parents, *place.resolve().parents])
+        for folder in above:
+            if danger := _danger_of(folder, may_be_sticky=True):
+                return danger
+    except FileNotFoundError:
+        return ""
+    except (OSError, RuntimeError) as problem:  # RuntimeError: links that lead to themselves
+        return f"cannot look at {place}: {getattr(problem, 'strerror', None) or problem}"
+    return ""
+
+
 def _inside(folder: Path) -> Iterator[Path]:
-    for where, folders, files in os.walk(folder):
+    # Links are followed, as the import does; those that lead in a circle are too many files.
+    for where, folders, files in os.walk(folder, followlinks=True):
         yield from (Path(where) / name for name in (*folders, *files))
 
 
-def _danger_of(place: Path) -> str:
+def _danger_of(place: Path, *, may_be_sticky: bool = False) -> str:
+    trusted = {0, os.geteuid()}
+    if may_be_sticky:
+        trusted |= _unmapped_root()
     for status in (place.lstat(), place.stat()):  # a link and what it leads to
-        if status.st_uid not in (0, os.geteuid()):
+        mode = status.st_mode
+        if status.st_uid not in trusted:
             return f"{place} belongs to uid {status.st_uid}; chown it, or remove it"
-        if status.st_mode & stat.S_IWOTH and not stat.S_ISLNK(status.st_mode):
+        if stat.S_ISLNK(mode) or (may_be_sticky and mode & stat.S_ISVTX):
+            continue
+        if mode & stat.S_IWOTH:
             return f"everybody may write {place}; run: chmod o-w {place}"
+        if mode & stat.S_IWGRP:
+            return f"group {status.st_gid} may write {place}; run: chmod g-w {place}"
     return ""
+
+
+@cache
+def _unmapped_root() -> set[int]:
+    """Return what root's files seem to belong to in a user namespace that does not know root.
+
+    A sandboxed service of a user runs in one; there, `/` belongs to "nobody".
+    """
+    try:
+        lines = Path("/proc/self/uid_map").read_text().splitlines()
+        if any(line.split()[0] == "0" for line in lines):
+            return set()
+        return {int(Path("/proc/sys/kernel/overflowuid").read_text())}
+    except (OSError, ValueError, IndexError):
+        return set()

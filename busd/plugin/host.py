@@ -29,7 +29,7 @@ from busd.plugin.running import RunningPlugin
 from busd.rpc.endpoint import Asker
 from busd.rpc.envelope import RequestId
 from busd.vocabulary.bub import BUB_TYPES
-from busd.vocabulary.payload import type_name_of, type_of
+from busd.vocabulary.payload import type_name_of
 from busd.wire.driver import scheduler
 
 log = structlog.get_logger("busd.plugin")
@@ -96,7 +96,6 @@ class PluginHost:
         self._tasks: TaskGroup | None = None
         self._lock = anyio.Lock()
         bus.watchers.append(self)
-        bus.type_checks.type_of = type_of
 
     @property
     def limits(self) -> PluginSettings:
@@ -256,6 +255,8 @@ class PluginHost:
         if running.plugin.checks_by:
             self.bus.type_checks.by_plugin[running.name] = running.check
             self.bus.take_type_checks()
+        if running.plugin.speakers_named_by:
+            self.bus.type_checks.speakers_by_plugin[running.name] = running.speakers_of
         if running.plugin.names_checked_by:
             self.bus.name_checks.by_plugin[running.name] = running.check_name
         log.info("plugin.started", plugin=running.name, version=running.plugin.version)
@@ -291,6 +292,7 @@ class PluginHost:
         for method in running.plugin.methods:
             self.bus.methods.forget(method)
         self.bus.name_checks.by_plugin.pop(running.name, None)
+        self.bus.type_checks.speakers_by_plugin.pop(running.name, None)
         if self.bus.type_checks.by_plugin.pop(running.name, None):
             self.bus.take_type_checks()
 

@@ -19,8 +19,9 @@ from types import ModuleType
 import anyio
 import msgspec
 
-from busd.plugin.file_safety import find_danger
+from busd.plugin.file_safety import find_danger, find_danger_above
 from busd.plugin.plugin import Plugin
+from busd.plugin.source_only import import_source_only
 from busd.vocabulary.payload import type_name_of
 
 PACKAGE = "busd_plugins"
@@ -86,6 +87,7 @@ def use_folders(folders: Iterable[Path]) -> None:
         package = ModuleType(PACKAGE, "All plugins.")
         sys.modules[PACKAGE] = package
     package.__path__ = [str(folder) for folder in folders]
+    import_source_only(PACKAGE, bundled_folder())
     importlib.invalidate_caches()
 
 
@@ -95,7 +97,7 @@ def find_candidates(extra_folders: Iterable[str] = ()) -> list[Candidate]:
     found = list(_in_folder(bundled, is_ours=True))
     safe = [bundled]
     for folder in dict.fromkeys(others):
-        if danger := find_danger(folder, is_deep=False):
+        if danger := find_danger(folder, is_deep=False) or find_danger_above(folder):
             found.append(Candidate(folder.name, str(folder), "", danger=danger))
         elif folder.is_dir():
             found += _in_folder(folder, is_ours=False)
@@ -216,7 +218,7 @@ def _types(module: ModuleType) -> dict[str, type]:
 
 
 def _take_modules(candidate: Candidate) -> dict[str, ModuleType]:
-    """Take the modules of a plugin out, with what Python keeps of their files.
+    """Take the modules of a plugin out, with the bytecode of a bundled one.
 
     That is known by its size and the second of its time: too coarse for a file changed just now.
     """
@@ -225,7 +227,8 @@ def _take_modules(candidate: Candidate) -> dict[str, ModuleType]:
     taken = _modules(candidate)
     for name in taken:
         del sys.modules[name]
-    for file, *_ in candidate.fingerprint if taken else ():
+    is_bundled = Path(candidate.origin).is_relative_to(bundled_folder())
+    for file, *_ in candidate.fingerprint if taken and is_bundled else ():
         try:
             Path(importlib.util.cache_from_source(file)).unlink(missing_ok=True)
         except OSError:

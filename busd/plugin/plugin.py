@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 Check = Callable[[str, str], str | None]
 NameCheck = Callable[[str, Identity], str | None]
+Speakers = Callable[[str, str, Raw], list[str]]
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _METHOD = re.compile(r"[a-z][A-Za-z0-9_-]*(\.[a-zA-Z0-9_-]+)+")
 
@@ -81,6 +82,7 @@ class Plugin:
         self.methods: dict[str, PluginMethod] = {}
         self.checks_by: list[Check] = []
         self.names_checked_by: list[NameCheck] = []
+        self.speakers_named_by: list[Speakers] = []
         self.hooks: dict[str, list[Callable[..., Any]]] = {name: [] for name in HOOKS}
 
     def __repr__(self) -> str:
@@ -145,6 +147,15 @@ class Plugin:
         It gives the reason if not, else None.
         """
         self.checks_by.append(_plain(function))
+        return function
+
+    def names_speakers(self, function: Speakers) -> Speakers:
+        """Ask a plain function, where access is checked, in whose name else a message is taken.
+
+        It gets the sender, the type and the payload, and gives the addresses that the content
+        names: the bus refuses the message unless its sender may speak as all of them.
+        """
+        self.speakers_named_by.append(_plain(function))
         return function
 
     def checks_names(self, function: NameCheck) -> NameCheck:

@@ -326,6 +326,17 @@ class RunningPlugin:
                 return str(reason)
         return None
 
+    def speakers_of(self, sender: str, type_name: str, payload: Raw) -> list[str]:
+        """Return the addresses in whose name else a message is taken; refuse it if that fails."""
+        found: list[str] = []
+        for function in self.plugin.speakers_named_by:
+            try:
+                found += [str(each) for each in function(sender, type_name, payload)]
+            except BaseException as problem:  # a plain function cannot be cancelled
+                self.blame("names_speakers", problem)
+                raise PluginError(f"plugin {self.name} failed", plugin=self.name) from None
+        return found
+
     def check_name(self, name: str, identity: Identity) -> str | None:
         """Give the reason why a newcomer may not take a name, if there is one."""
         for function in self.plugin.names_checked_by:

@@ -5,12 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec import Raw
 
 from busd.errors import RequestError
-from busd.rpc.methods import Method
+from busd.rpc.envelope import encode
+from busd.rpc.methods import Method, Methods
 
 _OPENRPC_VERSION = "1.3.2"
 _REFERENCE = "#/components/schemas/{name}"
+
+
+def describe_table(
+    title: str, version: str, methods: Methods[Any], always: tuple[type[RequestError], ...] = ()
+) -> Raw:
+    """Return the OpenRPC document of a table, encoded; it is made once per change of the table."""
+    if methods.document is None:
+        described = list(methods.described.values())
+        methods.document = Raw(encode(describe_methods(title, version, described, always)))
+    return methods.document
 
 
 def describe_methods(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import inf
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -17,11 +18,12 @@ from busd.errors import (
     RequestError,
 )
 from busd.rpc.envelope import (
+    MAX_BATCH,
     Envelope,
     LooseEnvelope,
     RequestId,
     Result,
-    decode_elements,
+    decode_batch,
     decode_loose,
     encode,
     encode_failure,
@@ -31,7 +33,6 @@ from busd.wire.connection import Connection
 
 P = TypeVar("P")
 R = TypeVar("R")
-MAX_BATCH = 1_000
 _UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -43,7 +44,7 @@ class Asker(Protocol):
     def answer(self, request_id: RequestId, result: Any, /) -> None: ...
     def answer_encoded(self, frame: bytes, /) -> None: ...
     def fail(self, request_id: RequestId, fault: RequestError, /) -> None: ...
-    def belongs_to(self, endpoint: Any, /) -> bool: ...
+    def charge(self) -> None: ...  # it asked for something expensive
 
 
 class Waiting(Protocol):
@@ -119,11 +120,12 @@ class Endpoint(Generic[P, R]):
 
     def _receive_odd(self, frame: bytes, asker: Asker | None) -> None:
         """Take a frame that is not one of the frequent ones."""
+        self.connection.charge()
         try:
             if not frame.isascii():
                 frame.decode()
             if asker is None and frame.lstrip()[:1] == b"[":
-                self._receive_batch(decode_elements(frame))
+                self._receive_batch(decode_batch(frame))
                 return
             envelope = decode_loose(frame)
         except _UNDECODABLE as problem:
@@ -144,19 +146,28 @@ class Endpoint(Generic[P, R]):
             detail = f"a batch of more than {MAX_BATCH}"
             self.fail(None, InvalidRequest("Invalid request", detail=detail, limit=MAX_BATCH))
             return
+        self.connection.work_off(self._work_off_batch(elements))
+
+    def _work_off_batch(self, elements: list[Raw]) -> Iterator[bytes | None]:
+        """Take each element to where it belongs, one step each: their costs differ."""
         frames = [bytes(element) for element in elements]
-        asking = [read_id(frame) for frame in frames if _wants_answer(frame)]
-        limit = min(self.max_frame_bytes, self.connection.limits.max_unread_bytes)
-        room = limit - sum(len(_batch_is_full(each)) + 1 for each in asking) - 2
+        expected = 0
+        room = min(self.max_frame_bytes, self.connection.limits.max_unread_bytes) - 2
+        for frame in frames:
+            if _wants_answer(frame):
+                expected += 1
+                room -= len(_batch_is_full(read_id(frame))) + 1
+            yield None
         if room < 0:
             detail = "the answers to this batch are larger than a frame"
             self.fail(
                 None, InvalidRequest("Invalid request", rule="max_frame_bytes", detail=detail)
             )
             return
-        batch = Batch(self, len(asking), room)
+        batch = Batch(self, expected, room)
         for frame in frames:
             self.receive(frame, batch)
+            yield None
 
     def _receive_odd_reply(self, envelope: LooseEnvelope) -> None:
         """Take a reply that is an error, or whose result is not quite what was expected."""
@@ -199,8 +210,8 @@ class Endpoint(Generic[P, R]):
         if request_id is not UNSET:
             self.connection.send(encode_failure(request_id, fault, self.max_frame_bytes))
 
-    def belongs_to(self, endpoint: Any) -> bool:
-        return endpoint is self
+    def charge(self) -> None:
+        self.connection.charge()
 
 
 class Batch:
@@ -228,8 +239,8 @@ class Batch:
         if request_id is not UNSET:
             self._add(request_id, encode_failure(request_id, fault))
 
-    def belongs_to(self, endpoint: Any) -> bool:
-        return endpoint is self._endpoint
+    def charge(self) -> None:
+        """Do nothing: the clock is looked at after every element anyway."""
 
     @property
     def max_frame_bytes(self) -> float:

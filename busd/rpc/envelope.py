@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from math import inf
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
+from msgspec.structs import astuple
 
 from busd.errors import RequestError
 
@@ -17,6 +19,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 _PAGE_BYTES = 3 << 18  # of a list in an answer: leaves room in a frame of the default size
 ENVELOPE_BYTES = 2_048  # around a list in an answer: a request's id has up to 256 characters
+MAX_BATCH = 1_000  # elements
 _SHORT_CHARACTERS = 200  # of an error's message, if all of it would not fit
 # A request's id is kept until its answer, and in the activity log: not as long as a frame, then.
 TextId = Annotated[str, Meta(max_length=256)]
@@ -129,6 +132,22 @@ decode_loose = msgspec.json.Decoder(LooseEnvelope).decode
 decode_id = msgspec.json.Decoder(IdOnly).decode
 decode_error = msgspec.json.Decoder(ErrorSeen).decode
 decode_elements = msgspec.json.Decoder(list[Raw]).decode
+
+
+def decode_batch(frame: bytes) -> list[Raw]:
+    """Return the elements of a batch, but not more than MAX_BATCH + 1 of them.
+
+    A frame of a MiB has room for 500,000. Made into objects they take 25 ms, skipped they take 2.
+    """
+    elements = astuple(_batch_decoder().decode(frame))
+    return [element for element in elements if element]
+
+
+@cache
+def _batch_decoder() -> msgspec.json.Decoder[Any]:
+    """Make the decoder when it is needed: so many members take a while."""
+    members = [(f"element{number}", Raw, Raw(b"")) for number in range(MAX_BATCH + 1)]
+    return msgspec.json.Decoder(msgspec.defstruct("Elements", members, array_like=True))
 
 
 def encode_failure(

@@ -69,6 +69,7 @@ class Methods(Generic[C]):
 
     def __init__(self) -> None:
         self.described: dict[str, Method] = {}
+        self.document: Raw | None = None  # that describes them; None if it is to be made anew
         self._table: dict[str, Callable[..., Any]] = {}
 
     def register(
@@ -85,6 +86,7 @@ class Methods(Generic[C]):
             summary = (inspect.getdoc(function) or "").split("\n")[0]
             self.described[name] = Method(name, params, result, summary, errors)
             self._table[name] = _as_jsonrpcserver_calls(name, params, function)
+            self.document = None
             return function
 
         return registered
@@ -92,6 +94,7 @@ class Methods(Generic[C]):
     def forget(self, name: str) -> None:
         """Take a method out of the table, if it is there."""
         self.described.pop(name, None)
+        self.document = None
         self._table.pop(name, None)
 
     def copy(self) -> Methods[C]:

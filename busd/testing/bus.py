@@ -9,6 +9,7 @@ from busd.bus.authenticator import Authenticator
 from busd.bus.bus import Bus
 from busd.bus.delivery import DeliveryLimits
 from busd.bus.methods import methods
+from busd.bus.quota import QuotaLimits
 from busd.testing.peer import ScriptedPeer
 from busd.testing.transport import Soon
 from busd.wire.connection import WireLimits
@@ -45,6 +46,7 @@ class MemoryBus:
         limits: DeliveryLimits | None = None,
         *,
         wire: WireLimits | None = None,
+        quota: QuotaLimits | None = None,
         policy: Policy = "open",
         grants: Iterable[Grant] = (),
         allowed_origins: Iterable[str] = (),
@@ -52,14 +54,17 @@ class MemoryBus:
         self.clock = FakeClock()
         granted = grants or [Grant(name="everybody", uid=0)]
         authenticator = Authenticator(policy, granted, clock=self.clock)
-        self.core = Bus(methods, limits, authenticator, self.clock)
+        self.core = Bus(methods, limits, authenticator, self.clock, quota)
+        self._soon = Soon()
         self.connections = Connections(
             wire or WireLimits(),
             Doorman(allowed_origins),
             self.core.make_session,
             self.clock,
+            self.core.end_session,
+            make_schedule=lambda: self._soon.run,
         )
-        self._soon = Soon()
+        self.core.wake = lambda: self._soon.run(self._work)
 
     def connect(
         self,
@@ -73,8 +78,8 @@ class MemoryBus:
 
         With `chunk` the bus gets what the peer sends in pieces of so many bytes.
         """
-        connection = self.connections.make(f"memory:{name}")
-        connection.credentials = credentials or Credentials(uid=0, by="unix")
+        known = credentials or Credentials(uid=0, by="unix")
+        connection = self.connections.make(f"memory:{name}", known)
         return ScriptedPeer(name, connection, self._soon, web_socket=web_socket, chunk=chunk)
 
     def join(
@@ -104,6 +109,12 @@ class MemoryBus:
         """Fail the deliveries and drop the connections whose time is up."""
         self._soon.run(self.core.sweep)
         self._soon.run(self.connections.sweep)
+
+    def _work(self) -> None:
+        """Work off a slice of what the bus has put off, as the daemon does once per turn."""
+        if self.core.work():
+            self._soon.run(self._work)
+        self.connections.flush()
 
     def stop(self, reason: str = "the bus is stopping") -> None:
         """Fail what is waiting and say goodbye to everybody, as the daemon does at its end."""

@@ -134,8 +134,9 @@ class ScriptedPeer:
 
     def on_bytes(self, data: bytes) -> None:
         for frame in self.framer.feed(data):
-            self.frames.append(frame)
-            self._take(frame)
+            if frame is not None:
+                self.frames.append(frame)
+                self._take(frame)
         if self.framer.wants_flush:
             self._flush()
 

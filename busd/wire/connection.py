@@ -7,23 +7,36 @@ on trio `SocketTransport` does (`trio_transport.py`), in tests an in-memory one.
 
 Nothing here waits. Frames to send are put on a list, the connection on the list of touched ones,
 and whoever fed the chunk flushes each touched connection once.
+
+A chunk that takes longer than a slice is worked off in several turns (`turns.py`). What is left
+waits as a queue of iterators of frames; whatever arrives or ends meanwhile goes to its end. A frame
+that takes several steps (a batch) has them worked off before the next frame. While something is
+left, the transport is not read.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import partial
 from math import inf
+from time import monotonic
 from typing import Protocol
 
 import msgspec
 
 from busd.errors import ProtocolViolation
 from busd.wire.credentials import Credentials
+from busd.wire.turns import LOOK_BYTES, QUICK_BYTES, Turns
 
 _MIB = 1024 * 1024
+_SLOW_BYTES = 16_384  # more than this unread: what waits for the peer is measured and counted
 MIN_FRAME_BYTES = 1_024  # what the answer to `initialize` and every error fit into
 NOBODY = Credentials()
+# A chunk as large as this ends a turn: uvloop would read up to 32 in a row.
+_MANY_BYTES = 2 * 65_536
+_SHORT_BYTES = 8_192  # of a chunk
+_NEWCOMERS = "newcomers"
 
 
 class WireLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,13 +67,24 @@ class Transport(Protocol):
 
 
 class Framer(Protocol):
-    """Turns bytes into frames and back: lines, WebSocket, or not decided yet."""
+    """Turns bytes into frames and back: lines, WebSocket, or not decided yet.
+
+    `feed` does little at once: it gives a short list, or an iterator that works as it is asked.
+    None among them lets the connection look at the clock. An empty frame is for nobody.
+    """
 
     violation: ProtocolViolation | None  # set by feed(): the stream cannot go on
     wants_flush: bool  # set by feed(): the framer has bytes of its own to send (a pong)
+    has_pings: bool
+
+    @property
+    def held_bytes(self) -> int:
+        """The size of a frame whose end has not come yet."""
 
     def allow(self, max_frame_bytes: int) -> None: ...
-    def feed(self, data: bytes) -> Iterable[bytes]: ...  # `violation` is set when all are taken
+    def feed(self, data: bytes) -> Iterable[bytes | None]:
+        """Return the frames of a chunk; `violation` is set when all of them are taken."""
+
     def encode(self, frames: list[bytes]) -> list[bytes]: ...
     def encode_close(self, code: int, reason: str) -> list[bytes]: ...
     def encode_ping(self) -> list[bytes]: ...
@@ -77,27 +101,60 @@ class Session(Protocol):
     def on_fault(self) -> None: ...
 
 
+class Meter(Protocol):
+    """Counts what is held in memory for all connections of one identity; True: too much."""
+
+    def add_unread(self, size: int, /) -> bool: ...
+    def add_held(self, size: int, /) -> bool: ...
+
+
+class NoMeter:
+    """Counts nothing."""
+
+    def add_unread(self, size: int) -> bool:
+        return False
+
+    def add_held(self, size: int) -> bool:
+        return False
+
+
+NO_METER = NoMeter()
+
+
 class Connection:
     """One pipe of frames; made by a listener or a client, driven by a transport."""
 
     __slots__ = (
+        "_must_look",
+        "_on_closing",
         "_on_gone",
         "_out",
         "_reads_at_ping",
+        "_rest",
+        "_rest_bytes",
+        "_steps",
         "_touched",
+        "_turn_ends",
+        "_turn_read",
+        "_waiting_bytes",
         "clock",
         "credentials",
         "deadline",
         "framer",
         "has_ended",
+        "held_bytes",
         "is_clogged",
         "is_closed",
+        "is_slow",
         "limits",
+        "meter",
         "quiet_rounds",
         "reads",
         "remote",
         "session",
         "transport",
+        "turns",
+        "unread_bytes",
     )
 
     session: Session
@@ -106,10 +163,12 @@ class Connection:
         self,
         framer: Framer,
         touched: list[Connection],
+        turns: Turns,
         limits: WireLimits,
         remote: str = "",
         clock: Callable[[], float] = time.monotonic,
         on_gone: Callable[[Connection], None] = lambda connection: None,
+        on_closing: Callable[[Connection], None] = lambda connection: None,
     ) -> None:
         self.framer = framer
         self.transport: Transport = NoTransport()
@@ -117,16 +176,31 @@ class Connection:
         self.remote = remote
         self.clock = clock
         self.credentials = NOBODY
-        self.deadline = inf  # on the sweeper's clock; past it the connection is aborted
+        # On the sweeper's clock; past it the connection is aborted. It has initialized if inf.
+        self.deadline = inf
         self.reads = 0  # chunks; whoever looks twice sees whether the peer said anything
         self.quiet_rounds = 0
         self._reads_at_ping = 0
+        self.meter: Meter = NO_METER
+        self.is_slow = False
+        self.held_bytes = 0  # received, as counted by the meter; 0 if that is little
+        self.unread_bytes = 0  # as counted by the meter; 0 unless the peer is slow
         self.is_clogged = False
         self.is_closed = False
         self.has_ended = False
         self._out: list[bytes] = []
         self._touched = touched
         self._on_gone = on_gone
+        self.turns = turns
+        self._rest: list[Iterator[bytes | None]] = []  # to be worked off
+        self._rest_bytes = 0  # of the chunks that these come from
+        self._waiting_bytes = 0  # the same, and what TLS has not decrypted yet
+        # Of the frame received last; they come first.
+        self._steps: Iterator[bytes | None] | None = None
+        self._must_look = False  # at the clock, after this frame
+        self._turn_ends = 0.0
+        self._turn_read = 0  # the chunk at which the turn started: the first look starts it
+        self._on_closing = on_closing
 
     # Called by the transport
 
@@ -135,52 +209,254 @@ class Connection:
         if self.is_closed:  # before it was made: the bus stopped meanwhile
             transport.abort()
             return
-        transport.set_write_buffer_limits(high=self.limits.max_queue_bytes)
+        self.set_mark()
+
+    def set_mark(self) -> None:
+        """Have the transport say when more waits than a peer that reads leaves unread."""
+        high = min(_SLOW_BYTES, self.limits.max_queue_bytes)
+        self.transport.set_write_buffer_limits(high=high)
 
     def data_received(self, data: bytes) -> None:
-        """Pass each frame of this chunk up, then flush every connection it touched."""
+        """Pass each frame of this chunk up, as far as a slice goes, then flush what it touched."""
         self.reads += 1
-        framer = self.framer
+        turns = self.turns
+        turns.unseen_bytes += len(data)
+        is_late = (
+            turns.unseen_bytes > LOOK_BYTES
+            and (len(data) > QUICK_BYTES or self.deadline != inf)
+            and turns.is_round_over()
+        )
         try:
+            if is_late or self._rest:
+                self._feed_later(data)
+                return
             receive = self.session.receive
-            for frame in framer.feed(data):
-                receive(frame)
-            if framer.wants_flush:
-                self._touched.append(self)
-            if framer.violation is not None and not self.is_closed:
-                self.session.on_violation(framer.violation)
+            frames = iter(self.framer.feed(data))
+            for frame in frames:
+                if frame:
+                    receive(frame)
+                    if not self._must_look:
+                        continue
+                if self._steps is not None:
+                    self._keep(frames, len(data))
+                    self._work_off()
+                    break
+                if self._is_turn_over():
+                    self._keep(frames, len(data))
+                    self._wait_for_turn()
+                    break
+            else:
+                framer = self.framer  # another one if the first byte has decided, or on closing
+                if framer.wants_flush or framer.violation is not None:
+                    self._judge_framing()
+                self._count_held()
+                if len(data) >= _MANY_BYTES and not self.is_closed:
+                    self._wait_for_turn()
         except Exception:
-            # Ours, not the peer's; only this connection pays for it.
-            self.session.on_fault()
-            self.abort("our fault")
+            self._fail()
         flush_touched(self._touched)
+
+    def hold(self, size: int) -> None:
+        """Count bytes that were received and wait to be worked off, here or below."""
+        self._waiting_bytes += size
+        self._count_held()
+
+    def _count_held(self) -> None:
+        """Count what was received and is not done with; end the connection if it is too much."""
+        size = self.framer.held_bytes + self._waiting_bytes
+        if size <= _SLOW_BYTES and not self.held_bytes:
+            return
+        grown, self.held_bytes = size - self.held_bytes, size
+        if self.meter.add_held(grown) and grown > 0 and not self.is_closed:
+            reason = "all connections of this identity hold as much as they may (quota.memory)"
+            violation = ProtocolViolation(reason, rule="quota.memory", close_code=1008)
+            self.session.on_violation(violation)
 
     def eof_received(self) -> bool:
         """Hear that the peer will send no more; True keeps our half open for its answers."""
         self.has_ended = True
         if not self.is_closed:
-            try:
-                self.session.on_end()
-            except Exception:
-                self.session.on_fault()
-                self.abort("our fault")
-        flush_touched(self._touched)
+            self.when_done(self.session.on_end)
         return not self.is_closed
 
     def pause_writing(self) -> None:
-        """Stop reading from a peer that does not read: it may not add to what waits for it."""
-        self.is_clogged = True
-        self.transport.pause_reading()
+        """Measure from now on what a peer does not read."""
+        self.is_slow = True
+        self._measure()
+
+    def _measure(self) -> None:
+        """Count what waits; stop reading from a peer for which too much waits.
+
+        It may not add to what it does not read, and neither may others of its identity if that
+        has used up its quota.
+        """
+        size = self.transport.get_write_buffer_size()
+        grown, self.unread_bytes = size - self.unread_bytes, size
+        is_too_much = self.meter.add_unread(grown)
+        if not self.is_clogged and (is_too_much or size > self.limits.max_queue_bytes):
+            self.is_clogged = True
+            self._must_look = True  # nor may it with what it has sent already
+            self.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        self.is_clogged = False
-        if not self.has_ended:
-            self.transport.resume_reading()
+        self.is_slow = False
+        self.meter.add_unread(-self.unread_bytes)
+        self.unread_bytes = 0
+        if self.is_clogged:
+            self.is_clogged = False
+            if self._rest and not self.is_closed:
+                self.turns.add(self)
+            else:
+                self._read_on()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._part("lost" if exc is None else str(exc))
+        """End the session; a peer that is gone has still said what it said before."""
+        self.transport = NoTransport()
+        self.is_clogged = False
+        self.has_ended = True
+        if self._rest:
+            self.turns.add(self)
+        self.when_done(partial(self._part, "lost" if exc is None else str(exc)))
         self._on_gone(self)
+
+    # Turns
+
+    def charge(self) -> None:
+        """Have the clock looked at after this frame: it is not one of the cheap ones."""
+        self._must_look = True
+
+    def work_off(self, steps: Iterator[bytes | None]) -> None:
+        """Have the steps that a frame takes worked off, in turns, before the next frame.
+
+        A step is what happens until the next `yield`, which gives None. To be called
+        while that frame is received.
+        """
+        self._steps = steps
+        self._must_look = True
+
+    def when_done(self, action: Callable[[], None]) -> None:
+        """Run `action` after everything that was received before."""
+        if self._rest:
+            self._rest.append(_run(action))
+            return
+        try:
+            action()
+        except Exception:
+            self._fail()
         flush_touched(self._touched)
+
+    def take_turn(self) -> None:
+        """Go on with what is left for another slice."""
+        if not self._is_held:  # else resume_writing() goes on
+            self._start_turn()
+            try:
+                self._work_off()
+            except Exception:
+                self._fail()
+            flush_touched(self._touched)
+
+    def _start_turn(self) -> None:
+        self._turn_read = self.reads
+        self._turn_ends = monotonic() + self.turns.slice_seconds
+
+    def _work_off(self) -> None:
+        """Pass on what is left until nothing is or the turn is over."""
+        rest, receive = self._rest, self.session.receive
+        while rest:
+            if self._is_held:
+                self._wait_for_turn()
+                return
+            frames = self._steps or rest[0]
+            for frame in frames:
+                if frame:
+                    receive(frame)
+                    if not self._must_look:
+                        continue
+                if not rest or self._steps not in (None, frames):
+                    break  # closed, or there are steps that come first
+                if self._is_turn_over():
+                    self._wait_for_turn()
+                    return
+            else:
+                self._finish(frames)
+        self._read_on()
+
+    def _finish(self, frames: Iterator[bytes | None]) -> None:
+        """Go on behind what has been worked off."""
+        if frames is self._steps:
+            self._steps = None
+        elif self._rest:  # else the connection was closed
+            del self._rest[0]
+            self._judge_framing()
+            if not self._rest:
+                size, self._rest_bytes = self._rest_bytes, 0
+                self.hold(-size)
+
+    def _is_turn_over(self) -> bool:
+        """Look at the clock; the first look of a turn starts it, unless others wait already."""
+        self._must_look = False
+        if self._is_held:
+            return True
+        if self._turn_read != self.reads:
+            self._start_turn()
+            return self.turns.is_busy
+        return monotonic() >= self._turn_ends
+
+    def _wait_for_turn(self) -> None:
+        """Let the others go first; nothing more is read until what is left is done."""
+        if self.framer.wants_flush:
+            self._touched.append(self)
+        self.transport.pause_reading()
+        if not self._is_held:
+            self.turns.add(self)
+
+    @property
+    def _is_held(self) -> bool:
+        """True while the next frame has to wait because the peer does not read.
+
+        A frame that was begun is finished: a batch has one answer, and its size is bounded.
+        """
+        return self.is_clogged and self._steps is None
+
+    @property
+    def queue(self) -> Hashable:
+        """Which queue this waits in for its turn: see `turns.py`."""
+        if self.deadline != inf:
+            return _NEWCOMERS
+        return self.meter, self._rest_bytes > _SHORT_BYTES
+
+    def _read_on(self) -> None:
+        if not (self.has_ended or self.is_clogged):
+            self.transport.resume_reading()
+
+    def _feed_later(self, data: bytes) -> None:
+        """Have a chunk worked off after what waits already, here and elsewhere."""
+        had_rest = bool(self._rest)
+        self._keep(self._feed(data), len(data))
+        if not had_rest:
+            self._wait_for_turn()
+
+    def _feed(self, data: bytes) -> Iterator[bytes | None]:
+        yield from self.framer.feed(data)
+
+    def _keep(self, frames: Iterator[bytes | None], size: int) -> None:
+        """Keep the frames of a chunk of `size` bytes that cannot be worked off now."""
+        self._rest.append(frames)
+        self._rest_bytes += size
+        self.hold(size)
+
+    def _judge_framing(self) -> None:
+        """Look what the framer has to say after a chunk."""
+        framer = self.framer
+        if framer.wants_flush:
+            self._touched.append(self)
+        if framer.violation is not None and not self.is_closed:
+            self.session.on_violation(framer.violation)
+
+    def _fail(self) -> None:
+        """End after an exception: it is ours, not the peer's, and only this connection pays."""
+        self.session.on_fault()
+        self.abort("our fault")
 
     # Called by the session
 
@@ -201,11 +477,12 @@ class Connection:
         if self.is_closed:
             return
         self._write_out()
-        if self.is_clogged and (
-            self.transport.get_write_buffer_size() > self.limits.max_unread_bytes
-        ):
-            self.abort("does not read")
-        elif self.has_ended:
+        if self.is_slow:
+            self._measure()
+            if self.unread_bytes > self.limits.max_unread_bytes:
+                self.abort("does not read")
+                return
+        if self.has_ended and not self._rest:
             self.session.on_flushed_after_end()
 
     def _write_out(self) -> None:
@@ -227,10 +504,12 @@ class Connection:
         self.transport.writelines(self.framer.encode_close(code, reason))
         self.framer = Discard()
         self.deadline = self.clock() + self.limits.linger_seconds
+        self._on_closing(self)
         self._part(reason or "closed")
         if self.has_ended:
             self.transport.close()
             return
+        self._read_on()  # to the end of the stream
         try:
             self.transport.write_eof()
         except OSError:  # asyncio's own transport: the peer was faster
@@ -240,6 +519,11 @@ class Connection:
         """Drop the connection without a word to the peer."""
         self._part(reason)
         self.transport.abort()
+
+    @property
+    def has_pings(self) -> bool:
+        """Whether the peer can be pinged: not if it speaks lines."""
+        return self.framer.has_pings
 
     def ping(self) -> None:
         """Find out whether a quiet peer is still there; three rounds of silence end it."""
@@ -251,12 +535,18 @@ class Connection:
             self.abort("no pong")
         elif buffers and self.quiet_rounds > 1:
             self.transport.writelines(buffers)
+            if self.is_slow:
+                self._measure()
 
     def _part(self, reason: str) -> None:
         """Tell the session, once, that nothing more goes in or out."""
         if not self.is_closed:
             self.is_closed = True
             self._out.clear()
+            self._rest.clear()
+            self._waiting_bytes -= self._rest_bytes
+            self._rest_bytes = 0
+            self._steps = None
             self.session.on_lost(reason)
 
 
@@ -284,6 +574,8 @@ class Discard:
     __slots__ = ()
     violation: ProtocolViolation | None = None
     wants_flush = False
+    has_pings = False
+    held_bytes = 0
 
     def allow(self, max_frame_bytes: int) -> None: ...
 
@@ -298,6 +590,12 @@ class Discard:
 
     def encode_ping(self) -> list[bytes]:
         return []
+
+
+def _run(action: Callable[[], None]) -> Iterator[bytes | None]:
+    """Run `action` as the only step of what is left."""
+    action()
+    yield None
 
 
 def flush_touched(touched: list[Connection]) -> None:

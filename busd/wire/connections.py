@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import islice, takewhile
+from math import inf
+from typing import Any
 
 import structlog
 
-from busd.wire.connection import Connection, Session, WireLimits, flush_touched
+from busd.errors import Busy, RequestError
+from busd.wire.connection import NOBODY, Connection, Session, WireLimits, flush_touched
+from busd.wire.credentials import Credentials
 from busd.wire.doorman import Doorman
+from busd.wire.driver import scheduler
 from busd.wire.sniff import Sniffer
+from busd.wire.turns import Schedule, Turns
 
 log = structlog.get_logger("busd.wire")
 
+_PINGS_PER_SWEEP = 256  # 20,000 in 20 s, at four sweeps a second
+_DROPS_PER_SWEEP = 512
+
 
 class Connections:
-    """The open connections and the list of those that have something to send."""
+    """The open connections and the list of those that have something to send.
+
+    Those that must initialize, close or be pinged soon stand in queues in the order of their time:
+    a sweep looks at what is due, and a peer that speaks lines and has initialized is in none.
+    """
 
     def __init__(
         self,
@@ -23,52 +37,99 @@ class Connections:
         doorman: Doorman,
         make_session: Callable[[Connection], Session],
         clock: Callable[[], float] = time.monotonic,
+        end_session: Callable[[Any], None] = lambda session: None,
+        encode_refusal: Callable[[RequestError], bytes] = lambda fault: b"",
+        make_schedule: Callable[[], Schedule] = scheduler,
     ) -> None:
         self.limits = limits
         self.touched: list[Connection] = []
+        self.turns = Turns(make_schedule)
         self.open: set[Connection] = set()
+        self.encode_refusal = encode_refusal  # what a socket is told that gets no connection
         self._doorman = doorman
         self._make_session = make_session
+        self._end_session = end_session
         self._clock = clock
-        self._next_ping = clock() + limits.ping_seconds
+        self._greeting: dict[Connection, float] = {}  # by when each must have initialized
+        self._closing: dict[Connection, float] = {}  # by when each must be gone
+        self._pinged: dict[Connection, float] = {}  # when that was last
 
-    @property
-    def has_room(self) -> bool:
-        return len(self.open) < self.limits.max_connections
+    def check_room(self) -> None:
+        """Raise Busy if there are as many connections as there may be."""
+        limit = self.limits.max_connections
+        if len(self.open) >= limit:
+            raise Busy("too many connections", rule="max_connections", limit=limit, retrySeconds=1)
 
-    def make(self, remote: str) -> Connection:
-        """Make the connection for a socket that somebody opened; it must initialize soon."""
+    def make(self, remote: str, credentials: Credentials = NOBODY) -> Connection:
+        """Make the connection for a socket that somebody opened; it must initialize soon.
+
+        Raise Busy if it is one too many.
+        """
+        self.check_room()
         sniffer = Sniffer(self._doorman)
         connection = Connection(
-            sniffer, self.touched, self.limits, remote, self._clock, self.open.discard
+            sniffer,
+            self.touched,
+            self.turns,
+            self.limits,
+            remote,
+            self._clock,
+            self._forget,
+            self._linger,
         )
         sniffer.attach(connection)
-        connection.deadline = self._clock() + self.limits.first_request_seconds
+        connection.credentials = credentials
         connection.session = self._make_session(connection)
+        now = self._clock()
+        connection.deadline = now + self.limits.first_request_seconds
+        self._greeting[connection] = connection.deadline
+        self._pinged[connection] = now
         self.open.add(connection)
         return connection
+
+    def _linger(self, connection: Connection) -> None:
+        self._greeting.pop(connection, None)
+        self._closing[connection] = connection.deadline
+
+    def _forget(self, connection: Connection) -> None:
+        if connection in self.open:
+            self.open.discard(connection)
+            for queue in (self._greeting, self._closing, self._pinged):
+                queue.pop(connection, None)
+            self._end_session(connection.session)
 
     def change(self, limits: WireLimits) -> None:
         """Take new limits while running; they hold for open connections, too."""
         self.limits = limits
-        self._next_ping = min(self._next_ping, self._clock() + limits.ping_seconds)
         for connection in list(self.open):
             connection.limits = limits
-            connection.transport.set_write_buffer_limits(high=limits.max_queue_bytes)
+            connection.set_mark()
 
     def sweep(self) -> None:
         """Drop the connections whose time is up and ping the quiet ones."""
         now = self._clock()
-        for connection in [c for c in self.open if c.deadline <= now]:
-            if not connection.is_closed:
-                log.info("connection.closed", remote=connection.remote, reason="no initialize")
-            connection.abort("no initialize in time")
-        if now >= self._next_ping:
-            self._next_ping = now + self.limits.ping_seconds
-            for connection in list(self.open):
-                if not connection.is_closed:
-                    connection.ping()
+        self._drop_late(now)
+        self._ping_quiet(now)
         self.flush()
+
+    def _drop_late(self, now: float) -> None:
+        for queue in (self._greeting, self._closing):
+            for connection in _due(queue, now, _DROPS_PER_SWEEP):
+                del queue[connection]
+                if connection.deadline > now:  # it has initialized
+                    continue
+                if not connection.is_closed:
+                    log.info("connection.closed", remote=connection.remote, reason="no initialize")
+                connection.abort("no initialize in time")
+
+    def _ping_quiet(self, now: float) -> None:
+        for connection in _due(self._pinged, now - self.limits.ping_seconds, _PINGS_PER_SWEEP):
+            del self._pinged[connection]
+            # One that speaks lines, which have no ping: TCP keep-alive finds a dead one.
+            if connection.is_closed or (connection.deadline == inf and not connection.has_pings):
+                continue
+            connection.ping()
+            self._pinged[connection] = now
 
     def flush(self) -> None:
         flush_touched(self.touched)
@@ -77,3 +138,10 @@ class Connections:
         """Say goodbye to everybody."""
         for connection in list(self.open):
             connection.close(1001, "the bus is stopping")
+
+
+def _due(queue: dict[Connection, float], now: float, count: int) -> list[Connection]:
+    """Return the first connections of a queue whose time has come, but not too many at once."""
+    return [
+        each for each, _ in islice(takewhile(lambda item: item[1] <= now, queue.items()), count)
+    ]

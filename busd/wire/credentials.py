@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from busd.wire.loopback import loopback_uid
+from busd.wire.loopback import loopback_owner
 
 if TYPE_CHECKING:
     from busd.wire.connection import Connection
@@ -26,6 +26,7 @@ class Credentials(msgspec.Struct, frozen=True):
     uid: int | None = None  # None: the kernel does not know
     by: Literal["", "unix", "loopback"] = ""  # what the uid is known by
     pid: int | None = None
+    socket: int | None = None  # the inode of the other end, if that is on this host
     unit: str = ""  # the systemd unit the process belongs to
     certificate: str = ""  # the common name of its verified TLS certificate
     token: str = ""  # what it brought in the Authorization header; never logged
@@ -49,12 +50,17 @@ def read_credentials(sock: socket.socket) -> Credentials:
         raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
         pid, uid, _ = _UCRED.unpack(raw)
         return Credentials(uid=uid, by="unix", pid=pid, unit=unit_of(pid))
-    owner = loopback_uid(sock)
-    return Credentials() if owner is None else Credentials(uid=owner, by="loopback")
+    owner = loopback_owner(sock)
+    if owner is None:
+        return Credentials()
+    return Credentials(uid=owner.uid, by="loopback", socket=owner.inode)
 
 
 def without_loopback(credentials: Credentials) -> Credentials:
-    """Return what is known of a peer that speaks for others, as a proxy does: not who it is."""
+    """Return what is known of a peer that speaks for others, as a proxy does: not who it is.
+
+    Its socket stays: only the process that holds it is known by that.
+    """
     if credentials.by != "loopback":
         return credentials
     return msgspec.structs.replace(credentials, uid=None, by="")

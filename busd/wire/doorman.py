@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import ipaddress
 from collections.abc import Callable, Iterable, Mapping
 from urllib.parse import urlsplit
@@ -47,11 +46,18 @@ class Doorman:
 
     def look_at(self, request: Request) -> Page | None:
         """Give the answer to a request; None: let it become a WebSocket."""
-        path = urlsplit(request.path).path
+        try:
+            path = urlsplit(request.path).path
+        except ValueError:  # "//[": half an IPv6 address
+            return Page(400, "The path of this request is malformed.\n")
+        if len(request.headers.get_all("Authorization")) > 1:
+            return Page(400, "More than one Authorization header.\n")
         origins = request.headers.get_all("Origin")
         if origins and not self._may_come_from(origins, request.headers.get_all("Host")):
             return Page(403, f"Origin {origins[0]!r} may not use this bus; see allowed_origins.\n")
         if path in self.pages:
+            if request.method not in ("GET", "HEAD"):
+                return Page(405, f"{path} can only be read: GET or HEAD.\n")
             return self._show(self.pages[path], request.headers.get_all("Host"))
         if path != "/":
             return Page(404, f"There is nothing at {path}; the bus is at /.\n")
@@ -99,12 +105,14 @@ def is_forwarded(request: Request) -> bool:
 
 def token_of(request: Request) -> str:
     """Give the token of an Authorization header: Bearer, or the password of Basic."""
-    kind, _, value = request.headers.get("Authorization", "").partition(" ")
+    # Any number may have come; more than one is refused by `look_at`.
+    header = next(iter(request.headers.get_all("Authorization")), "")
+    kind, _, value = header.partition(" ")
     if kind.lower() == "bearer":
         return value.strip()
     if kind.lower() == "basic":
         try:
             return base64.b64decode(value, validate=True).decode().partition(":")[2]
-        except (binascii.Error, UnicodeDecodeError):
+        except ValueError:  # no ASCII, no base64, or no UTF-8 in it
             return ""
     return ""

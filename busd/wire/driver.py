@@ -16,12 +16,11 @@ import sniffio
 from anyio.abc import TaskGroup
 
 from busd.wire.connection import Transport
+from busd.wire.turns import Schedule
 
 
 class Driven(Protocol):
     """What a transport tells things to: a connection, or the TLS in front of one."""
-
-    is_clogged: bool
 
     def connection_made(self, transport: Transport) -> None: ...
     def data_received(self, data: bytes) -> None: ...
@@ -47,7 +46,7 @@ async def drive(sock: socket.socket, connection: Driven, tasks: TaskGroup) -> No
     transport.resume_reading()
 
 
-def scheduler() -> Callable[[Callable[[], None]], object]:
+def scheduler() -> Schedule:
     """Give the function that runs another one in the next round of the running loop."""
     if sniffio.current_async_library() == "asyncio":
         import asyncio

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from busd.errors import ProtocolViolation
+from busd.wire.turns import PIECE_BYTES
 
 # Joining costs a copy of everything; below this it is cheaper than a second buffer in writev().
 JOIN_BYTES = 16_384
@@ -16,17 +17,24 @@ class LineFramer:
 
     __slots__ = ("_max_frame_bytes", "_partial", "violation")
     wants_flush = False
+    has_pings = False
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._partial = bytearray()
         self.violation: ProtocolViolation | None = None
 
+    @property
+    def held_bytes(self) -> int:
+        return len(self._partial)
+
     def allow(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
 
-    def feed(self, data: bytes) -> Iterable[bytes]:
+    def feed(self, data: bytes) -> Iterable[bytes | None]:
         """Give the frames that `data` completes; sets `violation` when a frame is too long."""
+        if len(data) > PIECE_BYTES:
+            return self._feed_pieces(data)
         frames = data.split(b"\n")
         rest = frames.pop()
         if self._partial and frames:
@@ -41,7 +49,15 @@ class LineFramer:
             return self._within_limit(frames)
         return frames
 
-    def _within_limit(self, frames: list[bytes]) -> Iterator[bytes]:
+    def _feed_pieces(self, data: bytes) -> Iterator[bytes | None]:
+        """Cut a long chunk piece by piece: it may hold a quarter of a million lines."""
+        for at in range(0, len(data), PIECE_BYTES):
+            yield from self.feed(data[at : at + PIECE_BYTES])
+            if self.violation is not None:
+                return
+            yield None
+
+    def _within_limit(self, frames: list[bytes]) -> Iterator[bytes | None]:
         """Give the frames before the first one that is too long.
 
         Each is looked at when its turn comes: what follows `initialize` may be longer.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import socket
+from contextlib import suppress
 
 import anyio
 import structlog
 from anyio.abc import TaskGroup
 
-from busd.errors import ConfigError
+from busd.errors import ConfigError, RequestError
 from busd.wire.bus_address import BusAddress
 from busd.wire.connection import Connection
 from busd.wire.connections import Connections
@@ -91,15 +92,27 @@ class Listener:
     async def _welcome(
         self, sock: socket.socket, connections: Connections, tasks: TaskGroup
     ) -> None:
-        if not connections.has_room:
-            log.warning("connection.refused", listen=str(self.address), reason="max_connections")
-            sock.close()
-            return
-        connection = connections.make(str(self.address))
         try:
             tune(sock)
-            connection.credentials = read_credentials(sock)
+            connection = connections.make(str(self.address), read_credentials(sock))
+        except RequestError as fault:
+            self._refuse(sock, fault, connections)
+            return
+        except OSError:  # gone before we could look
+            sock.close()
+            return
+        try:
             await drive(sock, self._wrapped(connection), tasks)
         except OSError:  # gone before we could say a word
             sock.close()
             connection.connection_lost(None)
+
+    def _refuse(self, sock: socket.socket, fault: RequestError, connections: Connections) -> None:
+        """Close a socket that is one too many; say why, unless it expects TLS."""
+        rule = fault.data["rule"]
+        log.warning("connection.refused", listen=str(self.address), reason=rule)
+        if self._certificates is None:
+            with suppress(OSError):
+                sock.setblocking(False)
+                sock.send(connections.encode_refusal(fault))
+        sock.close()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 import struct
+from typing import NamedTuple
 
 _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
@@ -30,8 +31,15 @@ _INTERFACE_AND_COOKIE = struct.Struct("=III")
 _MESSAGE = struct.Struct("=xBxx48s12xII")  # state, the socket's id, uid, inode
 
 
-def loopback_uid(sock: socket.socket) -> int | None:
-    """Return the uid that owns the other end of a connected socket; None if that is not certain."""
+class Owner(NamedTuple):
+    """Whose a socket is, and by which number the kernel shows it among the files of a process."""
+
+    uid: int
+    inode: int
+
+
+def loopback_owner(sock: socket.socket) -> Owner | None:
+    """Return the owner of the other end of a connected socket; None if that is not certain."""
     if sock.family not in (socket.AF_INET, socket.AF_INET6):
         return None
     try:
@@ -72,10 +80,10 @@ def _ask(question: bytes) -> bytes:
         return kernel.recv(_ANSWER_BYTES)
 
 
-def _read_answer(answer: bytes, source: tuple[str, int], target: tuple[str, int]) -> int | None:
+def _read_answer(answer: bytes, source: tuple[str, int], target: tuple[str, int]) -> Owner | None:
     if len(answer) < _HEADER.size + _MESSAGE.size:
         return None  # an error: there is no such socket
     _, kind, _, _, _ = _HEADER.unpack_from(answer)
     state, ends, uid, inode = _MESSAGE.unpack_from(answer, _HEADER.size)
     is_it = kind == _SOCK_DIAG_BY_FAMILY and ends.startswith(_PORTS.pack(source[1], target[1]))
-    return int(uid) if is_it and state == _TCP_ESTABLISHED and inode else None
+    return Owner(uid, inode) if is_it and state == _TCP_ESTABLISHED and inode else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 from websockets.http11 import Request
 
@@ -26,6 +28,8 @@ class Sniffer:
     __slots__ = ("_connection", "_doorman", "violation")
 
     wants_flush = False
+    has_pings = False
+    held_bytes = 0
 
     def __init__(self, doorman: Doorman) -> None:
         self._doorman = doorman
@@ -36,7 +40,7 @@ class Sniffer:
 
     def allow(self, max_frame_bytes: int) -> None: ...
 
-    def feed(self, data: bytes) -> list[bytes]:
+    def feed(self, data: bytes) -> Iterable[bytes | None]:
         connection = self._connection
         max_hello_bytes = connection.limits.max_hello_bytes
         if data[0] in _LINES_BEGIN_WITH:
@@ -46,9 +50,7 @@ class Sniffer:
         else:
             self.violation = ProtocolViolation("neither JSON lines nor HTTP", rule="handshake")
             return []
-        # Run the whole of data_received again: the new framer may have something to say.
-        connection.data_received(data)
-        return []
+        return connection.framer.feed(data)
 
     def _admit(self, request: Request) -> Page | None:
         """Remember the token that came with the request, and have the doorman look at the rest."""

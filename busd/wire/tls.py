@@ -3,21 +3,25 @@
     socket ⇄ transport ⇄ TlsTransport ⇄ Connection
 
 OpenSSL works on two buffers in memory here, so bus and clients, asyncio and trio share this code,
-and nothing waits. A chunk from below is decrypted whole and passed up at once; a flush from above
-becomes one write below.
+and nothing waits. A chunk from below is decrypted whole and passed up at once, a long one piece by
+piece in turns of its own: it may hold 10,000 records of one byte each. A flush from above becomes
+one write below.
 """
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from functools import partial
 
 from busd.errors import ProtocolViolation
-from busd.wire.connection import Connection, Discard, Transport
+from busd.wire.connection import Connection, Discard, NoTransport, Transport
 from busd.wire.tls_settings import PeerCertificate, explain, read_peer_certificate
 
 # What OpenSSL's buffers hold at once: they grow to the most they ever held and never shrink.
 _RECORD_BYTES = 16_384
+_PIECE_BYTES = 2 * _RECORD_BYTES  # decrypted at once; at worst 1,500 records: 4 ms
 _HANDSHAKE_OR_ALERT = (22, 21)  # what the first byte from the other side says, if it speaks TLS
 
 
@@ -36,7 +40,8 @@ class TlsTransport:
         """Serve TLS or, given the host that the certificate must be valid for, be its client."""
         self.connection = connection
         self.peer_certificate: PeerCertificate | None = None
-        self.is_clogged = False  # the transport below takes no more for now
+        self._is_full_below = False  # the transport below takes no more for now
+        self._is_full = False  # the connection was told so
         self._is_client = host is not None
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
@@ -49,6 +54,10 @@ class TlsTransport:
         self._is_over = False  # whatever still comes is thrown away
         self._is_paused = False  # nobody wants to read
         self._hello_bytes = 0
+        self._pieces: deque[bytes] = deque()  # not decrypted yet
+        self._piece_bytes = 0  # as counted by the connection
+        self._is_lost = False  # the transport below is
+        self._loss: BaseException | None = None  # and why
         self._queue: list[bytes] = []
         self._queue_bytes = 0
         self._high = 65_536
@@ -67,7 +76,43 @@ class TlsTransport:
             self._flush()  # a client's hello
 
     def data_received(self, data: bytes) -> None:
-        """Decrypt all of a chunk, then pass it up: one chunk, one flush."""
+        """Decrypt a short chunk and pass it up; a long one, and a handshake, wait for a turn.
+
+        A handshake takes half a millisecond or more, and any number of them may begin at once.
+        """
+        is_long = len(data) > _PIECE_BYTES or (self._is_shaking and not self._is_client)
+        if not (is_long or self._pieces):
+            self._receive(data)
+            return
+        self._below.pause_reading()
+        self._pieces += [data[at : at + _PIECE_BYTES] for at in range(0, len(data), _PIECE_BYTES)]
+        self._count_pieces()
+        self.connection.turns.add(self)
+
+    @property
+    def queue(self) -> Hashable:
+        return self.connection.queue
+
+    def take_turn(self) -> None:
+        """Decrypt the next piece, unless the connection has enough to do."""
+        if self._is_paused and not (self._is_shaking or self._is_over):
+            return  # resume_reading() goes on
+        if self._pieces:
+            self._receive(self._pieces.popleft())
+            self._count_pieces()
+        if self._is_lost and not self._pieces:
+            self._finish()
+        else:
+            self._read_on()
+
+    def _count_pieces(self) -> None:
+        """Have the connection pay for what is not decrypted yet."""
+        size = sum(map(len, self._pieces))
+        grown, self._piece_bytes = size - self._piece_bytes, size
+        self.connection.hold(grown)
+
+    def _receive(self, data: bytes) -> None:
+        """Decrypt all of `data`, then pass it up: one flush."""
         if self._is_over or self._has_ended:
             return
         plain: list[bytes] = []
@@ -84,7 +129,8 @@ class TlsTransport:
         if plain:
             self.connection.data_received(plain[0] if len(plain) == 1 else b"".join(plain))
         if violation is not None:
-            self._fail(violation)
+            self._pieces.clear()
+            self.connection.when_done(partial(self._fail, violation))
         elif self._has_ended:
             self._pass_up_end()
         elif not self._is_over:
@@ -142,19 +188,39 @@ class TlsTransport:
         return self.connection.eof_received()
 
     def pause_writing(self) -> None:
-        self.is_clogged = True
-        if not self.connection.is_clogged:
-            self.connection.pause_writing()
+        self._is_full_below = True
+        self._pass_up_pressure()
 
     def resume_writing(self) -> None:
-        self.is_clogged = False
-        if self.connection.is_clogged and self._queue_bytes <= self._high:
-            self.connection.resume_writing()
+        self._is_full_below = False
+        self._pass_up_pressure()
+
+    def _pass_up_pressure(self) -> None:
+        """Have the connection pause or resume writing, whichever it does not know yet."""
+        is_full = self._is_full_below or self._queue_bytes > self._high
+        if is_full != self._is_full:
+            self._is_full = is_full
+            connection = self.connection
+            (connection.pause_writing if is_full else connection.resume_writing)()
 
     def connection_lost(self, exc: BaseException | None) -> None:
+        """End, after what a peer that is gone has said before was decrypted."""
+        self._below = NoTransport()
+        self._is_lost, self._loss = True, exc
+        self._is_full_below = False
+        self._pass_up_pressure()
+        if self._pieces and not (self._is_over or self._has_ended):
+            self.connection.turns.add(self)
+        else:
+            self._pieces.clear()
+            self._finish()
+
+    def _finish(self) -> None:
+        self._is_lost = False  # dealt with: a turn that still comes finds nothing to do
+        self._count_pieces()
         self._is_over = True
         self._is_open = False
-        self.connection.connection_lost(exc)
+        self.connection.connection_lost(self._loss)
         # Up to 40 KiB that the garbage collector, which must undo the circle, knows nothing of.
         del self._tls, self._incoming, self._outgoing
 
@@ -167,8 +233,7 @@ class TlsTransport:
         elif data and self._is_shaking and not self._is_over:
             self._queue.append(data)
             self._queue_bytes += len(data)
-            if self._queue_bytes > self._high and not self.connection.is_clogged:
-                self.connection.pause_writing()
+            self._pass_up_pressure()
 
     def writelines(self, list_of_data: Iterable[bytes]) -> None:
         self.write(b"".join(list_of_data))
@@ -183,6 +248,8 @@ class TlsTransport:
         self._is_over = True
         self._is_open = False
         self._below.abort()
+        if self._is_lost:
+            self.connection.turns.add(self)  # to finish; nothing else does
 
     def pause_reading(self) -> None:
         self._is_paused = True
@@ -191,8 +258,7 @@ class TlsTransport:
 
     def resume_reading(self) -> None:
         self._is_paused = False
-        if not self._has_ended:
-            self._below.resume_reading()
+        self._read_on()
 
     def get_write_buffer_size(self) -> int:
         return self._queue_bytes + self._below.get_write_buffer_size()
@@ -202,6 +268,15 @@ class TlsTransport:
         self._below.set_write_buffer_limits(high, low)
 
     # Between the two
+
+    def _read_on(self) -> None:
+        """Go on with the next piece, or with what else the peer sends."""
+        if self._is_paused:
+            return
+        if self._pieces:
+            self.connection.turns.add(self)
+        elif not self._has_ended:
+            self._below.resume_reading()
 
     def _encrypt(self, data: bytes) -> None:
         records: list[bytes] = []
@@ -226,8 +301,7 @@ class TlsTransport:
             return
         queue, self._queue, self._queue_bytes = b"".join(self._queue), [], 0
         self._encrypt(queue)
-        if self.connection.is_clogged and not self.is_clogged:
-            self.connection.resume_writing()
+        self._pass_up_pressure()
         if self._is_paused:
             self._below.pause_reading()
         if self._end_later is not None:
@@ -267,16 +341,8 @@ class TlsTransport:
         self._is_over = True
         self._is_open = False
         was_closed = self.connection.is_closed
-        self.connection.framer = Broken(violation)
-        self.connection.data_received(b"")
+        self.connection.framer = Discard()
+        if not was_closed:
+            self.connection.session.on_violation(violation)
         if was_closed or self._is_client:
             self._below.close()  # a bus lingers, so that the alert is read: its sweeper ends it
-
-
-class Broken(Discard):
-    """The framer of a connection whose TLS has failed: it only says why."""
-
-    __slots__ = ("violation",)
-
-    def __init__(self, violation: ProtocolViolation) -> None:
-        self.violation = violation

@@ -12,9 +12,11 @@ from typing import Any, Literal
 import msgspec
 
 from busd.errors import ConfigError
+from busd.wire.plain_file import read_plain_file
 
 _CERTIFICATE = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _PRIVATE_KEY = re.compile("-----BEGIN (\\w+ )*PRIVATE KEY-----")
+_MAX_FILE_BYTES = 16 * 1024 * 1024  # all authorities of a system are 0.2 MB
 _DAY_SECONDS = 86_400
 _WARN_DAYS = 14
 # The last one is said when not even the kinds of key and certificate agree.
@@ -137,7 +139,8 @@ def _load_certificate(context: ssl.SSLContext, path: str, key: str, where: str) 
 
 def _read_text(path: str, what: str) -> str:
     try:
-        return Path(path).read_bytes().decode("ascii", "ignore")  # comments may be in any script
+        content = read_plain_file(path, _MAX_FILE_BYTES)
+        return content.decode("ascii", "ignore")  # comments may be in any script
     except OSError as problem:
         raise ConfigError(f"{what}: cannot read {path}: {problem.strerror}") from None
 

@@ -80,6 +80,7 @@ class SocketTransport:
         self._waiting: deque[memoryview] = deque()  # bytes the kernel would not take yet
         self._waiting_bytes = 0
         self._high = 65_536
+        self._is_full = False  # the connection was told so
         self._is_closed = False
         self._has_eof = False
         self._is_writing = False  # a task is at it
@@ -116,7 +117,8 @@ class SocketTransport:
                 self._waiting_bytes += len(data)
             else:
                 self._send(data)
-        if self._waiting_bytes > self._high and not self._connection.is_clogged:
+        if self._waiting_bytes > self._high and not self._is_full:
+            self._is_full = True
             self._connection.pause_writing()
 
     def _send(self, data: bytes) -> None:
@@ -158,7 +160,8 @@ class SocketTransport:
             self._waiting.popleft()
         else:
             self._waiting[0] = data[sent:]
-        if self._connection.is_clogged and self._waiting_bytes <= self._high // 4:
+        if self._is_full and self._waiting_bytes <= self._high // 4:
+            self._is_full = False
             self._connection.resume_writing()
 
     def write_eof(self) -> None:

@@ -91,6 +91,11 @@ def check(sender: str, type_name: str) -> str | None:
     return table.refusal_of(sender, type_name)
 
 
+@plugin.names_speakers
+def speakers(sender: str, type_name: str, payload: Raw) -> list[str]:
+    return table.speakers_of(sender, type_name, payload)
+
+
 @plugin.checks_names
 def check_name(name: str, identity: Identity) -> str | None:
     for roster in _rosters:

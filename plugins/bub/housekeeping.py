@@ -40,7 +40,7 @@ async def stop_idle_workers(roster: Roster) -> None:
         allowed = [table.idle_seconds for table in tables if table.idle_seconds > 0]
         shortest = min(allowed, default=_LONGEST)
         await anyio.sleep(min(max(shortest / _IDLE_CHECKS, _SHORTEST), _LONGEST))
-        heard = roster.ctx.heard()
+        heard = roster.ctx.heard([agent.client_id for agent in roster.agents.values()])
         async with anyio.create_task_group() as tasks:
             for agent in list(roster.agents.values()):
                 said, owed = heard.get(agent.client_id, (0, 0))

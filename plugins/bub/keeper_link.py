@@ -24,6 +24,8 @@ from busd_plugins.bub.spawner import Report, SpawnFailed
 
 _PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); from keeper.house import main; main()"
 _START_SECONDS = 20.0
+# All that a keeper needs of our environment; the rest may be secrets, which workers could read.
+_INHERITED = ("PATH", "LANG", "LD_LIBRARY_PATH")
 _UCRED = struct.Struct("3i")
 
 
@@ -34,6 +36,7 @@ class Answer(msgspec.Struct, frozen=True):
     error: str | None = None
     is_ending: bool = False
     pid: int | None = None
+    init: int | None = None  # of the worker's init process, below which all of its processes are
     limits: dict[str, str] = {}
     workspace: str = ""
     stop_seconds: float = 0.0
@@ -54,7 +57,7 @@ class KeeperLink:
         self.pid = pid
         self.ended = anyio.Event()
         self.refusal = ""  # why it does not serve us
-        self.on_report: Callable[[str, Report], None] = lambda _worker, _report: None
+        self.on_report: Callable[[str, Report, int | None], None] = lambda *_: None
         self._stream = stream
         self._numbers = count(1)
         self._waiting: dict[int, Callable[[Answer], None]] = {}
@@ -138,7 +141,7 @@ class KeeperLink:
                 },
                 Report,
             )
-            self.on_report(said.worker, report)
+            self.on_report(said.worker, report, said.init)
         elif said.answer in self._waiting:
             self._waiting[said.answer](said)
         elif said.error is not None:
@@ -179,7 +182,13 @@ async def start_keeper(state: Path) -> None:
     done = None
     with anyio.move_on_after(_START_SECONDS):
         done = await anyio.run_process(
-            command, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, check=False, cwd="/"
+            command,
+            stdin=DEVNULL,
+            stdout=DEVNULL,
+            stderr=PIPE,
+            check=False,
+            cwd="/",
+            env={name: os.environ[name] for name in _INHERITED if name in os.environ},
         )
     if done is None:
         raise SpawnFailed(

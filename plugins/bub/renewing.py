@@ -31,7 +31,8 @@ async def renew_workers(roster: Roster) -> None:
         if not outdated:
             await reloaded.wait()
             continue
-        owed = {name for name, (_, acks) in roster.ctx.heard().items() if acks}
+        heard = roster.ctx.heard([agent.client_id for agent in outdated])
+        owed = {name for name, (_, acks) in heard.items() if acks}
         quiet = [agent for agent in outdated if agent.client_id not in owed]
         idle = [agent for agent in quiet if not await _is_busy(agent)]
         pause = max(_LOOK_SECONDS, _SHARE * (anyio.current_time() - began))

@@ -88,6 +88,7 @@ class Roster:
         else:
             agent.worker.lost()
             agent.note(is_interrupted=True)
+            self.dismiss_others(agent)
 
     def agent_of(self, placed: Placed) -> Agent:
         """Give the agent of a chat; a new one if it has none yet."""
@@ -139,13 +140,22 @@ class Roster:
                 del self._strangers[next(iter(self._strangers))]
 
     def refusal_of(self, name: str, identity: Identity) -> str | None:
-        """Say why a newcomer may not have a name: it is that of a worker of ours, which is here."""
+        """Say why a newcomer may not have a name: it is that of a worker of ours.
+
+        It is from the first start of the worker until its session is forgotten.
+        """
         agent = self.agents.get(name)
-        if agent is None or not agent.is_present or agent.worker.running is None:
+        if agent is None or name not in self.sessions.known:
             return None
-        if identity.pid and agent.worker.running.has_process(identity.pid):
+        if agent.worker.may_be(identity):
             return None
-        return f"{name} is the name of a worker that the bus has started, and that is here"
+        return f"{name} is the name of a worker of this bus: only its own processes may have it"
+
+    def dismiss_others(self, agent: Agent) -> None:
+        """Have all leave who took the name of a worker while nobody could tell whose they are."""
+        name = agent.client_id
+        reason = f"{name} is the name of a worker of this bus"
+        self.ctx.dismiss(name, lambda identity: self.refusal_of(name, identity) is None, reason)
 
     def strangers_since(self, moment: float) -> list[str]:
         """Name the agents that joined since then and are none of ours."""

@@ -6,7 +6,7 @@ it is told (`save`); what only happened is true at once and written soon (`note`
 
 from __future__ import annotations
 
-import os
+import contextlib
 import sqlite3
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
@@ -17,6 +17,8 @@ import anyio
 import anyio.to_thread
 import msgspec
 import structlog
+
+from busd_plugins.bub.state_file import check_whole, is_damage, make_private, move_aside
 
 log = structlog.get_logger()
 
@@ -165,9 +167,21 @@ class Sessions:
     async def _in_thread(self, do: Any, *args: Any) -> Any:
         # Any: whatever `do` takes and gives
         try:
-            return await anyio.to_thread.run_sync(do, *args)
+            return await anyio.to_thread.run_sync(self._on_whole_file, do, *args)
         except (sqlite3.Error, OSError) as problem:
             raise NoSessions(f"sessions cannot be kept: {problem} ({self.path.name})") from None
+
+    def _on_whole_file(self, do: Any, *args: Any) -> Any:
+        """Do something with the file; if it is damaged, with a new one that has all we know."""
+        try:
+            return do(*args)
+        except sqlite3.DatabaseError as problem:
+            if not is_damage(problem):
+                raise
+            self._close()
+            move_aside(self.path, problem)
+        self._write(list(self.known.values()), [])
+        return do(*args)
 
     def _load(self) -> dict[str, Session]:
         rows = self._open().execute("SELECT client_id, record FROM session")
@@ -193,10 +207,10 @@ class Sessions:
 
     def _open(self) -> sqlite3.Connection:
         if self._db is None:
-            # Made by us first: SQLite gives its other files the same rights.
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            make_private(self.path)
             db = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, check_same_thread=False)
             try:
+                check_whole(db)
                 db.execute("PRAGMA journal_mode = WAL")
                 db.execute("PRAGMA synchronous = NORMAL")
                 with db:
@@ -211,7 +225,8 @@ class Sessions:
     def _close(self) -> None:
         db, self._db = self._db, None
         if db is not None:
-            db.close()
+            with contextlib.suppress(sqlite3.Error):  # damaged, or no room: the rest is in the WAL
+                db.close()
 
 
 def _session_of(client_id: str, text: str | bytes) -> Session | None:

@@ -67,8 +67,12 @@ class Running(Protocol):
     async def stop(self) -> None:
         """End it with everything it started: asked first, killed after `stop_seconds`."""
 
-    def has_process(self, pid: int) -> bool:
-        """Tell, by the kernel's word, whether a process is the worker's; True if it cannot."""
+    def owns(self, pid: int | None, socket: int | None) -> bool | None:
+        """Return whether a connection is of one of its processes; None while nobody can tell.
+
+        The kernel knows the pid at the other end of a Unix socket, and the inode of that of a
+        loopback connection.
+        """
 
     async def last_lines(self, count: int = 20) -> list[str]:
         """Give the last lines it wrote to stderr (and stdout)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import anyio
@@ -12,9 +12,9 @@ from anyio.abc import TaskGroup
 
 from busd import AgentsSettings
 from busd_plugins.bub.inbox import Inbox
-from busd_plugins.bub.keeper.family import is_of_family
 from busd_plugins.bub.keeper.house import end_remains
 from busd_plugins.bub.keeper.log import FILE_NAME, read_last_lines
+from busd_plugins.bub.keeper.tree import is_descendant
 from busd_plugins.bub.keeper_link import (
     Answer,
     KeeperGone,
@@ -22,6 +22,7 @@ from busd_plugins.bub.keeper_link import (
     connect_keeper,
     start_keeper,
 )
+from busd_plugins.bub.sockets import children_of, has_socket, tree_of
 from busd_plugins.bub.spawner import Launch, Report, SpawnFailed, environment_of
 
 # For a keeper to act after all stop_seconds; then the kernel ends its workers.
@@ -32,7 +33,14 @@ _KEEPER_LOST = "the keeper of the workers was killed"
 class SubprocessWorker:
     """A worker that the keeper has started."""
 
-    def __init__(self, link: KeeperLink, client_id: str, workspace: Path, answer: Answer) -> None:
+    def __init__(
+        self,
+        link: KeeperLink,
+        client_id: str,
+        workspace: Path,
+        answer: Answer,
+        new_inits: Callable[[], list[int]],
+    ) -> None:
         self.client_id = client_id
         self.unit = f"pid {answer.pid}"
         self.limits = answer.limits
@@ -40,6 +48,8 @@ class SubprocessWorker:
         self.inbox = Inbox()
         self._link = link
         self._pid = answer.pid
+        self.init = answer.init  # the process that all of its own are below
+        self._new_inits = new_inits
         self._workspace = workspace
         self._stop_seconds = answer.stop_seconds
 
@@ -50,13 +60,17 @@ class SubprocessWorker:
     def reports(self) -> AsyncIterator[Report]:
         return self.inbox
 
-    def has_process(self, pid: int) -> bool:
-        # Without a pid it is being started again: it may be here before the word of it.
-        return self._pid is None or is_of_family(pid, self._pid)
+    def owns(self, pid: int | None, socket: int | None) -> bool | None:
+        # One that is being started again may be here before the word of it.
+        roots = self._new_inits() if self.init is None else [self.init]
+        if pid is not None:
+            return any(is_descendant(pid, root) for root in roots)
+        return socket is not None and any(has_socket(tree_of(root), socket) for root in roots)
 
-    def take(self, report: Report) -> None:
+    def take(self, report: Report, init: int | None = None) -> None:
         """Hear what happened to it."""
-        self._pid = report.pid if report.kind == "restarted" else None
+        is_up = report.kind == "restarted"
+        self._pid, self.init = (report.pid, init) if is_up else (None, None)
         if self._pid is not None:
             self.unit = f"pid {self._pid}"
         self.inbox.put(report)
@@ -156,7 +170,7 @@ class SubprocessSpawner:
         def enrol(answer: Answer) -> None:
             if answer.error is None:
                 answer = msgspec.structs.replace(answer, stop_seconds=launch.stop_seconds)
-                worker = SubprocessWorker(link, launch.client_id, launch.workspace, answer)
+                worker = self._worker_of(link, launch.client_id, launch.workspace, answer)
                 self._workers[launch.client_id] = worker
                 started.append(worker)
 
@@ -186,7 +200,7 @@ class SubprocessSpawner:
 
         def enrol(answer: Answer) -> None:
             if answer.error is None:
-                worker = SubprocessWorker(link, client_id, Path(answer.workspace), answer)
+                worker = self._worker_of(link, client_id, Path(answer.workspace), answer)
                 self._workers[client_id] = worker
                 adopted.append(worker)
 
@@ -207,6 +221,16 @@ class SubprocessSpawner:
             except KeeperGone:
                 pass  # the next one is told when it starts
         return []
+
+    def _worker_of(
+        self, link: KeeperLink, client_id: str, workspace: Path, answer: Answer
+    ) -> SubprocessWorker:
+        def new_inits() -> list[int]:
+            """Return those of which the keeper has not told us yet whose they are."""
+            known = {worker.init for worker in self._workers.values()}
+            return [pid for pid in children_of(link.pid) if pid not in known]
+
+        return SubprocessWorker(link, client_id, workspace, answer, new_inits)
 
     # -- the keeper ----------------------------------------------------------------------------
 
@@ -259,13 +283,13 @@ class SubprocessSpawner:
         """End what a keeper left behind that was killed."""
         await to_thread.run_sync(end_remains, self._state)
 
-    def _on_report(self, client_id: str, report: Report) -> None:
+    def _on_report(self, client_id: str, report: Report, init: int | None) -> None:
         worker = self._workers.get(client_id)
         if worker is None:
             return
         if report.kind in ("failed", "stopped"):
             del self._workers[client_id]
-        worker.take(report)
+        worker.take(report, init)
 
 
 def _order_of(launch: Launch) -> dict[str, object]:

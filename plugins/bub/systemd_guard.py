@@ -29,9 +29,9 @@ done
 class Guards:
     """The guard of new workers; and those before it, of workers that were started then."""
 
-    def __init__(self, manager: ServiceManager, household: int, folder: Path) -> None:
+    def __init__(self, manager: ServiceManager, mark: str, folder: Path) -> None:
         self._manager = manager
-        self._prefix = f"busd-guard-{household:010x}"
+        self._prefix = f"busd-guard-{mark}"
         self._folder = folder
         self._kind = ""
         self._away_seconds = 0.0  # that the daemon may be away

@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 
 from busd import AgentsSettings
 from busd_plugins.bub.journal import Journal
-from busd_plugins.bub.keeper.family import household_of
+from busd_plugins.bub.keeper.tree import mark_of
 from busd_plugins.bub.spawner import Launch, SpawnFailed
 from busd_plugins.bub.systemctl import ManagerSilent, ServiceManager, complaint
 from busd_plugins.bub.systemd_guard import Guards
@@ -54,9 +54,9 @@ class SystemdSpawner:
 
     async def __aenter__(self) -> SystemdSpawner:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        household = household_of(self._state)
-        self._prefix = unit_prefix(household)
-        self._guards = Guards(self._manager, household, self._folder)
+        mark = mark_of(self._state)
+        self._prefix = unit_prefix(mark)
+        self._guards = Guards(self._manager, mark, self._folder)
         self._watch = SystemdWatch(self._manager, self._guards, self._prefix, self._workers)
         try:
             await set_ceiling(self._manager, self._agents)

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from busd_plugins.bub.journal import identifier_of
-from busd_plugins.bub.keeper.log import FILE_NAME
+from busd_plugins.bub.keeper.log import FILE_NAME, make_log
 from busd_plugins.bub.keeper.worker import BAD_CONFIGURATION, reason_of
 from busd_plugins.bub.spawner import Launch, SpawnFailed, environment_of
 from busd_plugins.bub.systemd_limits import limit_properties
@@ -73,9 +73,9 @@ def why_not(ending: Ending, launch: Launch) -> str | None:
     return None
 
 
-def unit_prefix(household: int) -> str:
+def unit_prefix(mark: str) -> str:
     """Give what the names of all units of one state directory begin with."""
-    return f"busd-worker-{household:010x}-"
+    return f"busd-worker-{mark}-"
 
 
 def unit_name(prefix: str, client_id: str) -> str:
@@ -96,9 +96,7 @@ class UnitFiles:
     def prepare(self, launch: Launch, *, has_journal: bool) -> None:
         """Write what the unit will read; nothing of it is on a command line."""
         if not has_journal:
-            logs = launch.workspace / "logs"
-            logs.mkdir(mode=0o700, exist_ok=True)
-            (logs / FILE_NAME).touch(mode=0o600)
+            make_log(launch.workspace)
         self._endings.touch(mode=0o600)
         self._endings.write_bytes(b"")
         self._environment.touch(mode=0o600)

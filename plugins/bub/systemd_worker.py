@@ -10,6 +10,7 @@ from anyio import to_thread
 from busd_plugins.bub.inbox import Inbox
 from busd_plugins.bub.journal import IN_JOURNAL, Journal
 from busd_plugins.bub.keeper.log import FILE_NAME, LINE_CHARACTERS, read_last_lines, trim_log
+from busd_plugins.bub.sockets import has_socket, members_of
 from busd_plugins.bub.spawner import Report
 from busd_plugins.bub.systemd_unit import Ending, UnitFiles
 
@@ -55,8 +56,12 @@ class SystemdWorker:
     def reports(self) -> AsyncIterator[Report]:
         return self.inbox
 
-    def has_process(self, pid: int) -> bool:
-        return not self.control_group or is_in_group(pid, self.control_group)
+    def owns(self, pid: int | None, socket: int | None) -> bool | None:
+        if not self.control_group:
+            return None
+        if pid is not None:
+            return is_in_group(pid, self.control_group)
+        return socket is not None and has_socket(members_of(self.control_group), socket)
 
     def on_ending(self, ending: Ending, last_lines: tuple[str, ...]) -> None:
         """A run has ended; what comes next is up to systemd."""

@@ -23,6 +23,7 @@ from busd_plugins.bub.worker_state import TRANSITIONS, WorkerState, initial_stat
 from busd_plugins.bub.workspace import make_workspace, remove_folder
 
 if TYPE_CHECKING:
+    from busd import Identity
     from busd_plugins.bub.agent import Agent
 
 _GONE_SECONDS = 1.0
@@ -47,6 +48,7 @@ class Worker:
         self._deadline = inf  # by which it must be on the bus
         self._change = anyio.Event()
         self.ended = anyio.Event()
+        self._closing = anyio.Lock()
 
     @property
     def _ready_seconds(self) -> float:
@@ -61,6 +63,15 @@ class Worker:
     def is_told(self) -> bool:
         """It was told to stop, and still runs."""
         return self.state is WorkerState.ENDING
+
+    def may_be(self, identity: Identity) -> bool:
+        """Return whether a peer can be this worker: as far as the kernel knows its processes."""
+        if identity.pid is None and identity.socket is None:
+            return False  # of another host
+        if self.running is not None:
+            return self.running.owns(identity.pid, identity.socket) is not False
+        # It runs before its spawner has said so. Who else comes meanwhile is dismissed then.
+        return self.state in (WorkerState.UNKNOWN, WorkerState.LAUNCHING)
 
     # Its state
 
@@ -124,6 +135,8 @@ class Worker:
             if refusal is not None:
                 self.agent.refuse_waiting(refusal)
             self.agent.roster.forget_unless_kept(self.agent)
+            if self.running is None:
+                self.agent.roster.dismiss_others(self.agent)
         is_final = refusal is not None and refusal.retry_seconds is None
         # What a worker that ran has left unfinished is closed by whoever watched its end.
         if is_final and self.running is None and not self.agent.roster.is_stopping:
@@ -257,6 +270,7 @@ class Worker:
         self.running = running
         self.ended = anyio.Event()
         self._enter(event)
+        self.agent.roster.dismiss_others(self.agent)
         if self.agent.is_present:
             self.joined()
         self.agent.roster.ctx.tasks.start_soon(self._watch, running)
@@ -287,7 +301,9 @@ class Worker:
         return self.agent.roster.is_stopping or (is_started_again and not is_failed)
 
     async def _close_turns(self, code: str, message: str) -> None:
-        await close_turns(self.agent.roster, self.agent.session, code, message)
+        # One after the other: what its end has closed is not closed again by the start that failed.
+        async with self._closing:
+            await close_turns(self.agent.roster, self.agent.session, code, message)
 
     def _take(self, running: Running, report: Report) -> None:
         agent = self.agent
@@ -316,6 +332,7 @@ class Worker:
         agent.note(systemd_unit=running.unit)
         agent.announce("restarted", report.reason)
         self._enter("restarted")
+        agent.roster.dismiss_others(agent)
         if agent.is_present:
             self.joined()  # before we heard of it
         elif self.state.is_expected and not agent.roster.is_stopping:

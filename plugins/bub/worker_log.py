@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 
 import anyio.to_thread
 import msgspec
+
+from busd_plugins.bub.keeper.folders import open_file, open_folder
 
 _FILES = ("worker.log.1", "worker.log")  # older, newer
 _MAX_BYTES = 1024 * 1024  # read of each
@@ -25,7 +26,11 @@ async def read_log(workspace: Path, count: int, after: str | None) -> list[LogLi
 
 
 def _read(folder: Path, count: int, after: str | None) -> list[LogLine]:
-    lines = [line for name in _FILES for line in _lines_of(folder / name)]
+    try:
+        with open_folder(folder.parent) as workspace, open_folder(folder.name, workspace) as logs:
+            lines = [line for name in _FILES for line in _lines_of(name, logs)]
+    except OSError:
+        return []
     if after is None:
         return lines[-count:]
     ids = [line.id for line in lines]
@@ -34,17 +39,14 @@ def _read(folder: Path, count: int, after: str | None) -> list[LogLine]:
     return lines[begin : begin + count]
 
 
-def _lines_of(path: Path) -> list[LogLine]:
+def _lines_of(name: str, logs: int) -> list[LogLine]:
     """Give the whole lines at the end of a file; an id is the file's number and where it ends."""
     try:
-        # The worker may have put anything in its place: a link or a pipe is not followed.
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        file = open_file(name, logs, os.O_RDONLY)
     except OSError:
         return []
     try:
         found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode):
-            return []
         place = max(0, found.st_size - _MAX_BYTES)
         chunk = os.pread(file, _MAX_BYTES, place)
     finally:

@@ -9,8 +9,6 @@ truncated and ends in its SHA-256. The first `-` ends the channel, so two chats 
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
 import string
 from hashlib import sha256
@@ -21,6 +19,7 @@ from uuid import uuid4
 import msgspec
 
 from busd_plugins.bub.chats import Chat
+from busd_plugins.bub.keeper.folders import make_folder, open_folder, replace_file
 
 FOLDER = "workspaces"
 _PLAIN = frozenset((string.ascii_letters + string.digits + "-_.@+=,").encode())
@@ -47,37 +46,26 @@ def _safe(text: str) -> str:
 def make_workspace(state: Path, chat: Chat, config: dict[str, Any], recorded: str = "") -> Path:
     """Return the folder of a chat, created if it is missing; raises OSError and leaves no half.
 
-    A session that has a `recorded` workspace keeps its folder, whatever its name is.
+    A session that has a `recorded` workspace keeps its folder, whatever its name is. A link in the
+    place of a folder is not followed.
     """
-    folder = state / FOLDER / (Path(recorded).name or folder_name(chat))
-    folder.parent.mkdir(mode=0o700, exist_ok=True)
-    is_new = not folder.exists()
-    try:
-        for each in (folder, folder / "data", folder / "logs"):
-            each.mkdir(mode=0o700, exist_ok=True)
-        write_config(folder, config)
-    except OSError:
-        if is_new:
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
-    return folder
-
-
-def write_config(folder: Path, config: dict[str, Any]) -> None:
-    """Write config.json: as a whole or not at all."""
-    text = msgspec.json.format(msgspec.json.encode(config))
-    new = folder / ".config.json.new"
-    try:
-        # The worker may have put anything in its place: a link or a pipe is not written to.
-        new.unlink(missing_ok=True)
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(text + b"\n")
-        new.replace(folder / "config.json")
-    except OSError:
-        with contextlib.suppress(OSError):
-            new.unlink()
-        raise
+    name = Path(recorded).name or folder_name(chat)
+    text = msgspec.json.format(msgspec.json.encode(config)) + b"\n"
+    make_folder(state / FOLDER)
+    with open_folder(state / FOLDER) as workspaces:
+        is_new = make_folder(name, workspaces)
+        try:
+            with open_folder(name, workspaces) as workspace:
+                for each in ("data", "logs"):
+                    make_folder(each, workspace)
+                    with open_folder(each, workspace):
+                        pass  # a link would raise
+                replace_file("config.json", workspace, text)
+        except OSError:
+            if is_new:
+                shutil.rmtree(state / FOLDER / name, ignore_errors=True)
+            raise
+    return state / FOLDER / name
 
 
 def put_aside(state: Path, workspace: Path) -> Path | None:
@@ -102,5 +90,7 @@ def remove_folder(folder: Path) -> None:
 
 def remove_leftovers(state: Path) -> None:
     """Remove what an earlier bus put aside and had no time to remove."""
+    if (state / FOLDER).is_symlink():
+        return
     for folder in (state / FOLDER).glob(".removed-*"):
         remove_folder(folder)

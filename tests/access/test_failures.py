@@ -25,15 +25,15 @@ def test_ten_thousand_failed_logins_disturb_nobody(
 ) -> None:
     with open_guarded(loop) as daemon:
         token = new_token(daemon, "bridge")
-        alice = join_with(daemon, "ws", token, "agent:alice", opened)
-        bob = join_by(daemon, "unix", "agent:bob", opened)
+        alice = join_with(daemon, "ws", token, "peer:alice", opened)
+        bob = join_by(daemon, "unix", "peer:bob", opened)
         errors: list[Json] = []
         began = time.monotonic()
         for number in range(_CONNECTIONS):
             errors += _fail_often(daemon, way)
             if number % 10 == 0:
                 _talk(alice, bob)
-                join_with(daemon, way, token, f"agent:{number}", opened)
+                join_with(daemon, way, token, f"peer:{number}", opened)
         seconds = time.monotonic() - began
 
         codes = Counter((error["code"], error["data"]["rule"]) for error in errors)
@@ -52,7 +52,7 @@ def _fail_often(daemon: Daemon, way: Transport) -> list[Json]:
     peer = connect(daemon, way)
     try:
         auth = {"token": "busd_wrong"}
-        params = {"clientId": "agent:thief", "auth": auth}
+        params = {"clientId": "peer:thief", "auth": auth}
         numbers = [peer.request("initialize", params) for _ in range(_TRIES)]
         return [peer.answer_to(number)["error"] for number in numbers]
     finally:
@@ -60,7 +60,7 @@ def _fail_often(daemon: Daemon, way: Transport) -> list[Json]:
 
 
 def _talk(alice: Peer, bob: Peer) -> None:
-    sent = alice.send_message("agent:bob", {"n": 1})
+    sent = alice.send_message("peer:bob", {"n": 1})
     bob.answer(bob.next_message(), {"success": True})
     assert alice.answer_to(sent)["result"]["acks"][0]["success"]
 
@@ -82,7 +82,7 @@ def test_a_wrong_token_is_told_why_again_when_time_has_passed() -> None:
 def test_a_flood_of_refusals_does_not_fill_the_log(opened: ExitStack) -> None:
     mine = {"name": "mine", "token": "mine", "send_to": ["desk:*"]}
     with open_guarded("uvloop", [mine]) as daemon:
-        peer = join_with(daemon, "tcp", new_token(daemon, "mine"), "agent:1", opened)
+        peer = join_with(daemon, "tcp", new_token(daemon, "mine"), "peer:1", opened)
         began = time.monotonic()
         for _ in range(20):
             numbers = [peer.send_message("vault:1") for _ in range(100)]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from busd.wire.loopback import loopback_uid
+from busd.wire.loopback import loopback_owner
 from tests.access.guarded import (
     GUEST,
     OTHER_GUEST,
@@ -152,16 +152,32 @@ def test_explain_and_status_tell_what_a_peer_is_known_by(
 # What the kernel is asked
 
 
+def owner_of(sock: socket.socket) -> int | None:
+    owner = loopback_owner(sock)
+    return None if owner is None else owner.uid
+
+
+def test_the_inode_is_that_of_the_other_end() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname()) as ours,
+        listener.accept()[0] as theirs,
+    ):
+        owner = loopback_owner(theirs)
+        assert owner is not None
+        assert owner.inode == os.fstat(ours.fileno()).st_ino
+
+
 def test_only_an_established_connection_of_an_open_socket_counts() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         ours = socket.create_connection(listener.getsockname())
         theirs, _ = listener.accept()
         with theirs:
-            assert loopback_uid(theirs) == os.geteuid()
+            assert owner_of(theirs) == os.geteuid()
             ours.shutdown(socket.SHUT_WR)
-            assert loopback_uid(theirs) is None
+            assert loopback_owner(theirs) is None
             ours.close()
-            assert loopback_uid(theirs) is None
+            assert loopback_owner(theirs) is None
 
 
 def test_ipv6_and_mapped_addresses_are_known_too() -> None:
@@ -171,13 +187,13 @@ def test_ipv6_and_mapped_addresses_are_known_too() -> None:
             with socket.create_connection((host, port)):
                 theirs, _ = listener.accept()
                 with theirs:
-                    assert loopback_uid(theirs) == os.geteuid()
+                    assert owner_of(theirs) == os.geteuid()
 
 
 def test_other_sockets_are_not_asked_about() -> None:
     one, other = socket.socketpair()
     with one, other:
-        assert loopback_uid(one) is None
+        assert loopback_owner(one) is None
 
 
 def _status(daemon: Daemon) -> list[dict[str, str]]:

@@ -43,21 +43,21 @@ def test_who_claims_the_name_of_another_gets_none_of_its_messages(
     guarded: Guarded, opened: ExitStack
 ) -> None:
     daemon, tokens = guarded
-    bob = join_with(daemon, "ws", tokens["plain"], "agent:claimed", opened)
+    bob = join_with(daemon, "ws", tokens["plain"], "peer:claimed", opened)
     thief = connect(daemon, "tcp")
     opened.callback(thief.close)
-    claim = {"clientId": "agent:claimed", "auth": {"token": tokens["limited"]}}
+    claim = {"clientId": "peer:claimed", "auth": {"token": tokens["limited"]}}
     answer = thief.answer_to(thief.request("initialize", claim))
     assert answer["error"] == {
         "code": -32602,
-        "message": "token limited may not be agent:claimed",
+        "message": "token limited may not be peer:claimed",
         "data": {"rule": "grant.limited.client_ids"},
     }
-    alice = join_with(daemon, "tcp", tokens["plain"], "agent:alice", opened)
-    sent = alice.send_message("agent:claimed", {"secret": 1})
+    alice = join_with(daemon, "tcp", tokens["plain"], "peer:alice", opened)
+    sent = alice.send_message("peer:claimed", {"secret": 1})
     bob.answer(bob.next_message(), {"success": True})
-    assert [a["clientId"] for a in alice.answer_to(sent)["result"]["acks"]] == ["agent:claimed"]
-    assert error_of(thief, "subscribe", {"address": "agent:claimed"})[0] == -32001
+    assert [a["clientId"] for a in alice.answer_to(sent)["result"]["acks"]] == ["peer:claimed"]
+    assert error_of(thief, "subscribe", {"address": "peer:claimed"})[0] == -32001
     # A refused name does not end the connection: its own is still to be had.
     thief.initialize("guest:thief", auth={"token": tokens["limited"]})
 

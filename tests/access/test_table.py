@@ -98,6 +98,8 @@ def expected(who: Who, method: str, params: dict[str, Any], rule: str) -> tuple[
     if who.grant == "grant.owner" or (rule == ALLOWED and who.grant != _PLAIN):
         return None
     if who.grant == _PLAIN:  # a token without a grant is a peer as any other, as itself
+        if params.get("clientId") == "agent:bob":  # but it is not an agent
+            return -32602, f"{_PLAIN}.client_ids"
         speaks_as_another = params.get("from", "guest:1") != "guest:1"
         return (-32602, f"{_PLAIN}.speak_as") if speaks_as_another else None
     return -32602, f"{who.grant}.{rule}"

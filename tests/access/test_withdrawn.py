@@ -32,11 +32,11 @@ def test_a_revoked_token_closes_its_connections_at_once(
 ) -> None:
     with open_guarded(loop, settings={"policy": policy}) as daemon:
         bad, good = new_token(daemon, "bad"), new_token(daemon, "good")
-        line = join_with(daemon, "tcp", bad, "agent:line", opened)
-        web = join_with(daemon, "ws", bad, "agent:web", opened)
-        other = join_with(daemon, "tcp", good, "agent:other", opened)
-        owner = join_by(daemon, "unix", "agent:owner", opened)
-        sent = owner.send_message("agent:web", {})
+        line = join_with(daemon, "tcp", bad, "peer:line", opened)
+        web = join_with(daemon, "ws", bad, "peer:web", opened)
+        other = join_with(daemon, "tcp", good, "peer:other", opened)
+        owner = join_by(daemon, "unix", "peer:owner", opened)
+        sent = owner.send_message("peer:web", {})
         web.next_message()
         owner.call("bus.revokeToken", {"name": "bad"})
         assert web.expect_close() == 1008
@@ -44,25 +44,25 @@ def test_a_revoked_token_closes_its_connections_at_once(
         # Whoever waited for an answer of the closed one has it; nothing is routed to it.
         (ack,) = owner.answer_to(sent)["result"]["acks"]
         assert ack["message"] == "peer left before it answered"
-        receipt = owner.call("sendMessage", {"to": "agent:line", "payload": {}})
+        receipt = owner.call("sendMessage", {"to": "peer:line", "payload": {}})
         assert receipt["undelivered"] == "no route"
         assert not is_closed(other)
         if policy == "strict":
             again = connect(daemon, "tcp")
             opened.callback(again.close)
-            claim = {"clientId": "agent:line", "auth": {"token": bad}}
+            claim = {"clientId": "peer:line", "auth": {"token": bad}}
             assert error_of(again, "initialize", claim) == (-32005, "authentication")
 
 
 def test_a_token_of_the_same_name_is_not_the_revoked_one(opened: ExitStack) -> None:
     with open_guarded("uvloop") as daemon:
         first = new_token(daemon, "twin")
-        before = join_with(daemon, "tcp", first, "agent:1", opened)
+        before = join_with(daemon, "tcp", first, "peer:1", opened)
         as_owner(daemon, "bus.revokeToken", {"name": "twin"})
         second = new_token(daemon, "twin")
         assert is_closed(before)
         assert second != first
-        join_with(daemon, "tcp", second, "agent:1", opened)
+        join_with(daemon, "tcp", second, "peer:1", opened)
 
 
 @pytest.mark.parametrize("way", ["unix", "tcp", "ws"])
@@ -71,11 +71,11 @@ def test_the_owner_can_revoke_its_own_token_and_gets_another(
 ) -> None:
     with open_guarded("uvloop") as daemon:
         old = owner_token(daemon)
-        web = join_with(daemon, "ws", old, "agent:web", opened)
+        web = join_with(daemon, "ws", old, "peer:web", opened)
         peer = (
-            join_by(daemon, "unix", "agent:1", opened)
+            join_by(daemon, "unix", "peer:1", opened)
             if way == "unix"
-            else join_with(daemon, way, old, "agent:1", opened)
+            else join_with(daemon, way, old, "peer:1", opened)
         )
         assert peer.call("bus.revokeToken", {"name": "owner"}) == {"success": True}
         assert web.expect_close() == 1008
@@ -85,7 +85,7 @@ def test_the_owner_can_revoke_its_own_token_and_gets_another(
             assert peer.expect_close() == (1008 if way == "ws" else None)
         new = owner_token(daemon)
         assert new != old
-        join_with(daemon, "tcp", new, "agent:2", opened)
+        join_with(daemon, "tcp", new, "peer:2", opened)
 
 
 def test_a_reload_closes_only_those_whose_grant_is_withdrawn(loop: Loop, opened: ExitStack) -> None:
@@ -94,10 +94,10 @@ def test_a_reload_closes_only_those_whose_grant_is_withdrawn(loop: Loop, opened:
     bridge = {"name": "bridge", "token": "bridge", "client_ids": ["tg:*"]}
     with open_guarded(loop, [guests, others, bridge]) as daemon:
         token = new_token(daemon, "bridge")
-        guest = join_as(GUEST, daemon, "agent:guest", opened)
-        other = join_as(OTHER_GUEST, daemon, "agent:other", opened)
+        guest = join_as(GUEST, daemon, "peer:guest", opened)
+        other = join_as(OTHER_GUEST, daemon, "peer:other", opened)
         web = join_with(daemon, "ws", token, "tg:1", opened)
-        owner = join_by(daemon, "unix", "agent:owner", opened)
+        owner = join_by(daemon, "unix", "peer:owner", opened)
         # The bridge keeps its grant, but not its name.
         reload(daemon, [others, bridge | {"client_ids": ["discord:*"]}])
         assert guest.expect_close() is None
@@ -141,8 +141,8 @@ def test_a_reload_takes_rights_from_those_who_stay(opened: ExitStack) -> None:
 def test_a_reload_to_strict_closes_those_who_showed_no_token(opened: ExitStack) -> None:
     with open_guarded("uvloop", settings={"policy": "open"}) as daemon:
         token = new_token(daemon, "good")
-        nobody = join_by(daemon, "tcp", "agent:nobody", opened)
-        known = join_with(daemon, "tcp", token, "agent:known", opened)
+        nobody = join_by(daemon, "tcp", "peer:nobody", opened)
+        known = join_with(daemon, "tcp", token, "peer:known", opened)
         config = daemon.folder / "busd.toml"
         config.write_text(config.read_text().replace('"open"', '"strict"'))
         daemon.signal(signal.SIGHUP)
@@ -166,7 +166,7 @@ def test_a_token_revoked_by_hand_is_closed_by_a_reload(opened: ExitStack) -> Non
     with open_guarded("uvloop") as daemon:
         token = new_token(daemon, "bridge")
         peer = join_with(daemon, "ws", token, "tg:1", opened)
-        owner = join_by(daemon, "unix", "agent:owner", opened)
+        owner = join_by(daemon, "unix", "peer:owner", opened)
         Path(daemon.folder / "state/tokens.json").unlink()
         daemon.signal(signal.SIGHUP)
         assert peer.expect_close() == 1008

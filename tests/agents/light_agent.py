@@ -2,7 +2,7 @@
 
 What else it does is told by the environment: BEHAVE = echo, silent, slow:SECONDS, stranger,
 exit:CODE, and by the words it gets: `die` (once in its life), `die always`, `pid`, `wait`,
-`env NAME`.
+`heard`, `env NAME`. CONNECT=tcp has it connect where agents of the Bub project do.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 
 class LightAgent:
@@ -24,6 +25,7 @@ class LightAgent:
         self.client_id = client_id
         self.talkto = said("--talkto")
         self.data = Path(said("--workspace")) / "data"
+        self.heard: list[str] = []
         self.out = connect()
         self.lines = self.out.makefile("rb")
 
@@ -39,6 +41,7 @@ class LightAgent:
 
     def hear(self, number: int, params: dict[str, Any]) -> None:
         payload = params["payload"]
+        self.heard.append(payload["type"])
         if payload["type"] == "configure":
             self.talkto = payload["content"].get("talkto", self.talkto)
             (self.data / "configured").write_text(json.dumps(payload["content"]))
@@ -57,6 +60,8 @@ class LightAgent:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def answer(self, text: str) -> str:
+        if text == "heard":
+            return " ".join(self.heard)
         if text == "pid":
             return str(os.getpid())
         if text.startswith("env "):
@@ -77,9 +82,14 @@ class LightAgent:
 def connect() -> socket.socket:
     """Connect to the bus; one that is not there may come back."""
     while True:
-        sock = socket.socket(socket.AF_UNIX)
+        is_over_tcp = os.environ.get("CONNECT") == "tcp"
+        sock = socket.socket(socket.AF_INET if is_over_tcp else socket.AF_UNIX)
         try:
-            sock.connect(os.environ["BUSD_ADDRESS"].removeprefix("unix:"))
+            if is_over_tcp:
+                address = urlsplit(os.environ["BUB_BUS_URL"])
+                sock.connect((address.hostname, address.port))
+            else:
+                sock.connect(os.environ["BUSD_ADDRESS"].removeprefix("unix:"))
             return sock
         except OSError:
             sock.close()

@@ -129,12 +129,6 @@ async def test_what_a_full_disk_did_not_take_is_written_later(tmp_path: Path) ->
     assert (await read_again(tmp_path))["agent:worker-1"].status == "failed"
 
 
-async def test_a_file_that_is_no_database_is_said_plainly(tmp_path: Path) -> None:
-    (tmp_path / "agents.db").write_text("not a database" * 100)
-    with pytest.raises(NoSessions, match="file is not a database"):
-        await Sessions(tmp_path).open()
-
-
 async def test_a_record_has_the_form_of_the_reference(tmp_path: Path) -> None:
     sessions = Sessions(tmp_path)
     await sessions.open()

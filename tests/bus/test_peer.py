@@ -120,8 +120,9 @@ def test_many_requests_in_one_chunk_cost_no_more_than_a_peer_may_leave_unread() 
     before = asker.transport.written_bytes
     asker.feed(b'{"jsonrpc":"2.0","id":1,"method":"getStatus"}\n' * 200)
     assert asker.transport.written_bytes - before < wire.max_unread_bytes
+    asker.frames.clear()
     asker.read_on()
-    assert b'"rule":"busy"' in asker.frames[-1]
+    assert len(asker.frames) == 200  # what waited for it is answered as it reads
     assert asker.call("getStatus", {}).result["serverId"] == bus.core.server_id
 
 

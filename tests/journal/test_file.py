@@ -113,14 +113,14 @@ def test_a_log_that_cannot_be_opened_is_the_operators_to_mend(path: Path) -> Non
     path.mkdir(parents=True)
     with pytest.raises(ConfigError) as problem:
         JournalFile(path)
-    expected = f"cannot open the activity log {path}: unable to open database file"
+    expected = f"cannot open the activity log {path}: it is not a regular file"
     assert str(problem.value) == expected
 
 
 def test_a_log_below_a_file_is_the_operators_to_mend(tmp_path: Path) -> None:
     (tmp_path / "state").touch()
     path = tmp_path / "state" / "journal.db"
-    with pytest.raises(ConfigError, match=f"cannot open the activity log {path}: File exists"):
+    with pytest.raises(ConfigError, match=f"cannot open the activity log {path}: Not a directory"):
         JournalFile(path)
 
 

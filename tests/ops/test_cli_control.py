@@ -10,9 +10,13 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import anyio
 import pytest
 
 from busd import SyncClient
+from busd.errors import Busy
+from busd.ops.reloads import Reloaded, Reloads
+from busd.plugin.context import Sent
 from tests.daemons import PATIENCE_SECONDS, Daemon, open_daemon
 from tests.ops.terminal import Said, Terminal
 from tests.plugin.sources import GREET
@@ -118,17 +122,18 @@ def test_many_who_ask_at_once_share_few_reloads(operated: Operated) -> None:
     assert len(operated.log_of("settings.reloaded")) <= 6
 
 
-def test_too_many_who_wait_for_a_reload_are_told_to_try_again(operated: Operated) -> None:
-    with closing(connect(operated.daemon, "unix")) as owner:
-        owner.initialize("owner")
-        batch = [
-            {"jsonrpc": "2.0", "id": number, "method": "bus.reload", "params": {}}
-            for number in range(100)
-        ]
-        owner.send_json(batch)
-        answers = owner.next_json()
-    refused = [answer["error"]["code"] for answer in answers if "error" in answer]
-    assert refused == [-32004] * 36
+def test_too_many_who_wait_for_a_reload_are_told_to_try_again() -> None:
+    async def reload() -> Reloaded:
+        return Reloaded()
+
+    async def ask() -> None:
+        reloads = Reloads(reload)
+        for number in range(64):
+            reloads.put(Sent(str(number)), number)
+        with pytest.raises(Busy):
+            reloads.put(Sent("one too many"), 64)
+
+    anyio.run(ask)
 
 
 @pytest.mark.parametrize("method", ["bus.reload", "bus.stop", "bus.about"])

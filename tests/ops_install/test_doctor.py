@@ -97,6 +97,15 @@ def test_settings_that_the_service_cannot_read_are_a_problem(layout: Layout) -> 
     assert findings == [("problem", words, f"chmod o+r {path}")]
 
 
+def test_a_state_directory_that_others_can_write_is_a_problem(layout: Layout) -> None:
+    layout.state.mkdir(parents=True)
+    layout.state.chmod(0o777)
+    (level, says, fix), *_ = found(checks.check_state(layout, layout.state))
+    assert level == "problem"
+    assert says.endswith(f"everybody may write {layout.state}")
+    assert fix == f"chmod o-w {layout.state}"
+
+
 def test_a_state_directory_that_others_can_look_into_is_a_warning(layout: Layout) -> None:
     layout.state.mkdir(parents=True)
     layout.state.chmod(0o755)

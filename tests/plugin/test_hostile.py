@@ -134,22 +134,16 @@ def test_a_plugin_that_cannot_be_cancelled_does_not_keep_the_bus(loop: Loop) -> 
         assert "did not stop within 1.2 s" in plugged.daemon.log()
 
 
-def test_a_folder_of_nobody_is_named_and_the_bus_goes_on(loop: Loop) -> None:
+def test_a_folder_of_nobody_is_no_mistake_and_the_bus_goes_on(loop: Loop) -> None:
     with open_plugged(loop, {"greet.py": GREET}) as plugged, ExitStack() as opened:
         config = plugged.daemon.folder / "busd.toml"
         config.write_text(
             config.read_text().replace(
-                "plugins.folders = [", 'plugins.folders = ["~nobody-here/x", "/a\\u0000b", '
+                "plugins.folders = [", 'plugins.folders = ["~nobody-here/x", '
             )
         )
         plugged.reload()
         assert greeting(joined(plugged, "tg:1", opened)) == "hi to you, tg:1"
-        listed = plugged.call("bus.listPlugins")["plugins"]
-        assert [
-            "a path has no NUL character" in each["lastFault"]
-            for each in listed
-            if not each["version"] and "\0" in each["origin"]
-        ] == [True]
 
 
 def test_what_is_told_of_a_plugin_with_very_many_addresses_is_short(loop: Loop) -> None:

@@ -23,7 +23,7 @@ def _feed(framer: Framer, chunks: list[bytes]) -> list[bytes]:
     frames: list[bytes] = []
     for chunk in chunks:
         if chunk and framer.violation is None:
-            frames += framer.feed(chunk)
+            frames += [frame for frame in framer.feed(chunk) if frame is not None]
     return frames
 
 
@@ -99,7 +99,7 @@ def _client_bytes(messages: list[list[bytes]], ping_every: int) -> bytes:
     client.send_request(client.connect())
     request = b"".join(client.data_to_send())
     server = ServerFramer(LIMIT, _admit_all)
-    server.feed(request)
+    _feed(server, [request])
     for answer in server.encode([]):
         client.receive_data(answer)
     for number, fragments in enumerate(messages):

@@ -49,7 +49,8 @@ class Reloading:
             owner.call("ping")
 
     def log(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.daemon.log().splitlines(keepends=True)]
+        whole, _, _ = self.daemon.log().rpartition("\n")  # the last line may be half written
+        return [json.loads(line) for line in whole.splitlines()]
 
     def make_token(self, name: str) -> str:
         with closing(connect(self.daemon, "unix")) as owner:

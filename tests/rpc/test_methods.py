@@ -36,8 +36,7 @@ class Listener:
     def fail(self, request_id: RequestId, fault: RequestError, /) -> None:
         self.heard.append((request_id, fault))
 
-    def belongs_to(self, endpoint: Any, /) -> bool:
-        return False
+    def charge(self) -> None: ...
 
 
 methods: Methods[str] = Methods()

@@ -133,12 +133,30 @@ def miscounts_held_bytes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FanOut, "_hold", twice)
 
 
+def charges_for_answered_messages(patch: pytest.MonkeyPatch) -> None:
+    settle = Delivery.settle
+
+    def charging(self: Delivery, peer: Any, ack: Ack) -> None:
+        settle(self, peer, ack)
+        self.sender.account.unanswered += 1
+
+    patch.setattr(Delivery, "settle", charging)
+
+
+def forgets_what_a_leaver_was_charged(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RemotePeer, "release", lambda self: None)
+
+
+def never_works_off_departures(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Bus, "work", lambda self: False)
+
+
 def changes_payloads(patch: pytest.MonkeyPatch) -> None:
     deliver = Bus.deliver
 
-    def changing(self: Bus, message: Message, asker: Any, request_id: Any) -> None:
+    def changing(self: Bus, message: Message, asker: Any, request_id: Any, sender: Any) -> None:
         message.payload = Raw(bytes(message.payload).replace(b" ", b""))
-        deliver(self, message, asker, request_id)
+        deliver(self, message, asker, request_id, sender)
 
     patch.setattr(Bus, "deliver", changing)
 
@@ -187,6 +205,9 @@ FAULTS: list[Plant] = [
     hands_over_to_the_busy,
     answers_notifications,
     miscounts_held_bytes,
+    charges_for_answered_messages,
+    forgets_what_a_leaver_was_charged,
+    never_works_off_departures,
     changes_payloads,
     loses_the_last_answer_of_a_batch,
     drops_the_half_closed,

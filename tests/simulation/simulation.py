@@ -7,10 +7,17 @@ from functools import partial
 
 from tests.simulation.actor import Actor, Asked
 from tests.simulation.elements import NAMES, Element, Talk, is_error
-from tests.simulation.ledger import InvariantBroken
+from tests.simulation.ledger import InvariantBroken, claim
 from tests.simulation.world import LIMITS, WIRE, World
 
 MAX_ACTORS = 10
+# Each takes many turns where a turn ends at every look at the clock.
+FLOODS = [
+    b"\n" * 500,
+    b"{\n" * 200,
+    b'{"jsonrpc":"2.0","method":"ping"}\n' * 50,
+    b"[" + b"1," * 60 + b"1]\n",
+]
 NO_JSON = [b"{", b"\xff", b"nonsense", b'{"id":1,}', b"[1,", b'"\xc3']
 
 
@@ -48,6 +55,7 @@ class Simulation:
             self.never_answer: 3,
             self.say_batch: 8,
             self.flood: 2,
+            self.attack: 2,
             self.say_no_json: 2,
             self.send_too_long_a_frame: 1,
             self.stop_reading: 4,
@@ -132,6 +140,25 @@ class Simulation:
         elements = [self.talk.any(actor) for _ in range(self.random.randint(5, 40))]
         for some in [elements] if actor.is_reading else [[element] for element in elements]:
             self._post(actor, some, "floods")
+
+    def attack(self) -> None:
+        """Say something right behind the flood of a stranger, who must not be served first."""
+        world, bus = self.world, self.world.bus
+        stranger = bus.connect("hostile")
+        flood = self.random.choice(FLOODS)
+        world.tell(f"a stranger floods the bus with {flood[:40]!r}")
+
+        def say_something() -> None:
+            self.say()
+            if bus.connections.turns.slice_seconds == 0:
+                bus._soon.run(lambda: claim(bus.connections.turns.is_busy, "the flood came first"))
+
+        def attack() -> None:
+            stranger.feed(flood)
+            bus._soon.run(say_something)
+
+        bus._soon.run(attack)
+        stranger.leave()
 
     def say_no_json(self) -> None:
         if actor := self._member():

@@ -15,6 +15,8 @@ from busd.bus.access import Policy
 from busd.bus.delivery import DeliveryLimits
 from busd.testing import MemoryBus
 from busd.wire.connection import WireLimits
+from busd.wire.credentials import Credentials
+from tests.simulation.accounting import check_accounts, check_nothing_counted
 from tests.simulation.actor import Actor, Asked, Fate, Group
 from tests.simulation.ledger import Ledger, Record, claim
 from tests.simulation.oracle import matches
@@ -39,6 +41,8 @@ class World:
         self.policy: Policy = self.random.choice(["open", "open", "strict"])
         self.limits = replace(LIMITS, max_unanswered=self.random.choice([1, 6, 6, 50]))
         self.bus = MemoryBus(self.limits, wire=WIRE, policy=self.policy)
+        if seed % 2:  # end a turn at every look at the clock: nearly everything takes several
+            self.bus.connections.turns.slice_seconds = 0.0
         self.ledger = Ledger(self.bus.clock, LIMITS.max_ack_bytes)
         self.actors: list[Actor] = []
         self.story: deque[str] = deque(maxlen=25)
@@ -60,10 +64,21 @@ class World:
             f"#{self._uids}",
             web_socket=random.random() < 0.3,
             chunk=random.randint(1, 60) if random.random() < 0.2 else None,
+            credentials=self._credentials(),
         )
         actor = Actor(self._uids, peer, self.bus.clock.now)
         self.actors.append(actor)
         return actor
+
+    def _credentials(self) -> Credentials:
+        """Return who connects: several identities, if everybody may, and some unknown ones."""
+        if self.policy == "strict":
+            return Credentials(uid=0, by="unix")
+        return [
+            Credentials(uid=0, by="unix"),
+            Credentials(uid=7, by="unix"),
+            Credentials(),
+        ][self._uids % 3]
 
     def request_id(self) -> object:
         self._request_ids += 1
@@ -192,6 +207,7 @@ class World:
         claim(not self.bus.connections.touched, "something was not flushed")
         for peer in core.peers:
             claim(len(peer.calls) <= self.limits.max_unanswered, f"{peer.name} has too many calls")
+        check_accounts(self.bus)
 
     # What must be true in the end
 
@@ -200,6 +216,7 @@ class World:
         core, routes = self.bus.core, self.bus.core.routes
         claim(not core.peers, f"peers are left: {list(core.peers)}")
         claim(core.is_idle, "deliveries are left")
+        check_nothing_counted(self.bus)
         claim(core._held.count == 0, f"{core._held.count} bytes are held for nobody")
         claim(not self.bus.connections.open, "connections are left")
         tables = (routes._exact, routes._prefixes, routes._prefix_lengths, routes._globs)

@@ -19,6 +19,7 @@ from busd.wire.connection import Connection, WireLimits
 from busd.wire.lines import LineFramer
 from busd.wire.tls import TlsTransport, peer_certificate
 from busd.wire.tls_settings import PeerCertificate
+from busd.wire.turns import Turns
 
 PATIENCE_SECONDS = 30.0
 MIB = 1024 * 1024
@@ -180,8 +181,13 @@ class MemoryPair:
         connection: Connection | None = None,
     ) -> None:
         """We are the bus, unless there is the name of a host to be a client of."""
+        soon = Soon()
         self.connection = connection or Connection(
-            LineFramer(4 * MIB), [], limits, on_gone=lambda gone: self.talk.on_gone(gone)
+            LineFramer(4 * MIB),
+            [],
+            Turns(lambda: soon.run),
+            limits,
+            on_gone=lambda gone: self.talk.on_gone(gone),
         )
         if connection is None:
             self.talk = QuietTalk(self.connection)
@@ -191,7 +197,7 @@ class MemoryPair:
         self.has_end = False  # nothing more comes from our side
         self.writes: list[bytes] = []  # what our side wrote below, as it was cut
         self._chunk_bytes = chunk_bytes
-        self.below = MemoryTransport(as_connection(self.tls), self, Soon())
+        self.below = MemoryTransport(as_connection(self.tls), self, soon)
 
     def shake_hands(self) -> None:
         """Let both sides finish the handshake."""

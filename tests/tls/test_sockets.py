@@ -16,7 +16,7 @@ from busd.wire.bus_address import BusAddress
 from busd.wire.connection import Connection, Framer, WireLimits
 from busd.wire.connections import Connections
 from busd.wire.doorman import Doorman
-from busd.wire.driver import drive
+from busd.wire.driver import drive, scheduler
 from busd.wire.lines import LineFramer
 from busd.wire.sockets import connect_to, listen_on, tune
 from busd.wire.tls import TlsTransport
@@ -26,14 +26,15 @@ from busd.wire.tls_settings import (
     make_client_context,
     read_peer_certificate,
 )
+from busd.wire.turns import Turns
 from busd.wire.websocket import ClientFramer
 from tests.tls.authority import Authority, Issued
 from tests.tls.ends import MIB, PATIENCE_SECONDS, StdlibPeer, Talk, as_connection
 
 pytestmark = pytest.mark.anyio
 
-SIZES = [0, 1, 200, 16_383, 16_384, 65_536, MIB]
-FRAMES = [bytes([97 + number]) * size for number, size in enumerate(SIZES)]
+SIZES = [1, 200, 16_383, 16_384, 65_536, MIB]
+FRAMES = [bytes([ord("[") + number]) * size for number, size in enumerate(SIZES)]
 
 
 class Bus:
@@ -78,7 +79,11 @@ class Bus:
         """Connect a client of ours."""
         sock = await connect_to(BusAddress("tcp", host="127.0.0.1", port=self.port))
         connection = Connection(
-            framer or LineFramer(4 * MIB), [], WireLimits(), on_gone=lambda gone: talk.on_gone(gone)
+            framer or LineFramer(4 * MIB),
+            [],
+            Turns(scheduler),
+            WireLimits(),
+            on_gone=lambda gone: talk.on_gone(gone),
         )
         connection.session = talk = Talk(connection)
         await drive(sock, as_connection(TlsTransport(connection, context, host)), self._tasks)

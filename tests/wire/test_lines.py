@@ -9,7 +9,7 @@ from busd.wire.lines import JOIN_BYTES, LineFramer
 
 
 def feed(framer: LineFramer, *chunks: bytes) -> list[bytes]:
-    return [frame for chunk in chunks for frame in framer.feed(chunk)]
+    return [frame for chunk in chunks for frame in framer.feed(chunk) if frame is not None]
 
 
 def test_a_chunk_may_hold_many_frames() -> None:

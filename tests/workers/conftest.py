@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from busd import AgentsSettings
@@ -15,12 +19,14 @@ from busd_plugins.bub.spawner import Launch, Spawner
 from busd_plugins.bub.subprocess_spawner import SubprocessSpawner
 from busd_plugins.bub.systemctl import ServiceManager
 from busd_plugins.bub.systemd_spawner import SystemdSpawner
-from tests.systemd.managers import NoManager, UserManager, open_user_manager
+from tests.daemons import PATIENCE_SECONDS
+from tests.systemd.managers import ROOT, NoManager, UserManager, open_user_manager
 from tests.workers.processes import Told
 
 Backend = tuple[str, dict[str, Any]]
 MakeSpawner = Callable[..., Spawner]
 MakeLaunch = Callable[..., Launch]
+SECRET = "a secret of the daemon"
 
 
 @pytest.fixture(
@@ -112,3 +118,71 @@ def launch(tmp_path: Path, told: Told) -> MakeLaunch:
         )
 
     return make
+
+
+class KilledDaemon:
+    """A daemon that has started its workers and can be killed."""
+
+    def __init__(self, process: subprocess.Popen[bytes], count: int) -> None:
+        self.process = process
+        assert process.stdout is not None
+        self.workers = [json.loads(process.stdout.readline()) for _ in range(count)]
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(PATIENCE_SECONDS)
+
+
+StartDaemon = Callable[..., KilledDaemon]
+
+
+@pytest.fixture
+def start_daemon(
+    kind: str, state: Path, anyio_backend: Backend, request: pytest.FixtureRequest
+) -> Iterator[StartDaemon]:
+    """Start real daemons."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(
+        *launches: Launch,
+        has_groups: bool = True,
+        **agents: Any,  # Any: settings
+    ) -> KilledDaemon:
+        manager = {}
+        if kind == "systemd":
+            running = request.getfixturevalue("user_manager")
+            manager = {"run_by": running.command(), "environment": running.environment()}
+        wanted = {
+            "kind": kind,
+            "state": str(state),
+            "agents": agents,
+            "manager": manager,
+            "backend": anyio_backend[0],
+            "launches": [msgspec.to_builtins(each, enc_hook=str) for each in launches],
+        }
+        process = subprocess.Popen(
+            [
+                *([] if has_groups else without_groups()),
+                *(sys.executable, "-m", "tests.workers.daemon", json.dumps(wanted)),
+            ],
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            env={**os.environ, "OPENAI_API_KEY": SECRET},
+        )
+        started.append(process)
+        return KilledDaemon(process, len(launches))
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def without_groups() -> list[str]:
+    """Return what a command begins with that shall see no control groups; only root sees any."""
+    if os.geteuid() != 0:
+        return []
+    hide = 'umount -a -t cgroup2 2>/dev/null; exec "$@"'
+    return ["unshare", "--mount", "sh", "-c", hide, "sh"]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from busd import AgentsSettings
+from busd_plugins.bub.keeper.tree import read_process
 from busd_plugins.bub.spawner import Report, SpawnFailed
 from busd_plugins.bub.subprocess_spawner import SubprocessSpawner
 from tests.workers.conftest import MakeLaunch, MakeSpawner
@@ -79,7 +80,10 @@ async def test_everything_is_gone_after_the_spawner_is_left(
 
 
 def keepers(state: Path) -> list[int]:
-    """Find the keeper by its state directory, which is its last argument."""
+    """Find the keeper by its state directory, which is its last argument.
+
+    The init processes of workers are forked from it and have the same arguments.
+    """
     found = []
     for path in Path("/proc").iterdir():
         try:
@@ -88,7 +92,12 @@ def keepers(state: Path) -> list[int]:
             continue
         if str(state).encode() in words and b"-c" in words and is_alive(int(path.name)):
             found.append(int(path.name))
-    return found
+    return [pid for pid in found if parent_of(pid) not in found]
+
+
+def parent_of(pid: int) -> int:
+    process = read_process(pid)
+    return 0 if process is None else process.parent
 
 
 @pytest.mark.parametrize("kind", ["subprocess"])

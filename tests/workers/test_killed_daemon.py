@@ -2,81 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import anyio
-import msgspec
 import pytest
 
-from busd_plugins.bub.spawner import Launch
-from tests.daemons import PATIENCE_SECONDS
-from tests.systemd.managers import ROOT
-from tests.workers.conftest import Backend, MakeLaunch, MakeSpawner
+from busd_plugins.bub.keeper.control_group import open_group
+from tests.workers.conftest import MakeLaunch, MakeSpawner, StartDaemon
 from tests.workers.processes import Told, is_alive, patience, wait_for_end
-from tests.workers.test_families import STAYS_WITH_FAMILY, alive, keepers
+from tests.workers.test_families import STAYS_WITH_FAMILY, alive, keepers, parent_of
 from tests.workers.test_life import STAYS
 
 pytestmark = pytest.mark.anyio
-
-
-class KilledDaemon:
-    """A daemon that has started its workers and can be killed."""
-
-    def __init__(self, process: subprocess.Popen[bytes], count: int) -> None:
-        self.process = process
-        assert process.stdout is not None
-        self.workers = [json.loads(process.stdout.readline()) for _ in range(count)]
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait(PATIENCE_SECONDS)
-
-
-StartDaemon = Callable[..., KilledDaemon]
-
-
-@pytest.fixture
-def start_daemon(
-    kind: str, state: Path, anyio_backend: Backend, request: pytest.FixtureRequest
-) -> Iterator[StartDaemon]:
-    """Start real daemons."""
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(*launches: Launch, **agents: Any) -> KilledDaemon:  # Any: settings
-        manager = {}
-        if kind == "systemd":
-            running = request.getfixturevalue("user_manager")
-            manager = {"run_by": running.command(), "environment": running.environment()}
-        wanted = {
-            "kind": kind,
-            "state": str(state),
-            "agents": agents,
-            "manager": manager,
-            "backend": anyio_backend[0],
-            "launches": [msgspec.to_builtins(each, enc_hook=str) for each in launches],
-        }
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.workers.daemon", json.dumps(wanted)],
-            stdout=subprocess.PIPE,
-            cwd=ROOT,
-        )
-        started.append(process)
-        return KilledDaemon(process, len(launches))
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
 
 
 async def test_no_process_is_left_when_the_daemon_is_killed(
@@ -204,21 +144,19 @@ async def test_no_process_is_left_when_the_daemon_and_its_keeper_are_killed_toge
 
 
 @pytest.mark.parametrize("kind", ["subprocess"])
-async def test_a_reaper_that_was_killed_is_replaced_and_does_what_the_first_one_would_have(
+async def test_no_process_is_left_though_the_reaper_was_killed_before_the_keeper(
     start_daemon: StartDaemon, launch: MakeLaunch, told: Told, state: Path
 ) -> None:
     daemon = start_daemon(launch(STAYS_WITH_FAMILY))
     family = [await told.next_pid() for _ in range(3)]
     (keeper,) = keepers(state)
-    first = await reaper_of(keeper)
-    os.kill(first, signal.SIGKILL)
-    await wait_for_end(first)
-    second = await reaper_of(keeper)
-    assert second != first
-    assert alive(family) == family
+    reaper = await reaper_of(keeper)
+    os.kill(reaper, signal.SIGKILL)
+    await wait_for_end(reaper)
+    assert alive([keeper, *family]) == [keeper, *family]
     os.kill(keeper, signal.SIGKILL)
     daemon.kill()
-    for pid in [*family, second]:
+    for pid in family:
         await wait_for_end(pid)
 
 
@@ -239,12 +177,12 @@ async def test_a_reaper_ends_with_its_keeper_and_not_before(
 
 
 async def reaper_of(keeper: int) -> int:
-    """Wait until a keeper has a reaper that waits for its end."""
+    """Wait until the parent of a keeper is a reaper that waits for its end."""
     with patience():
         while True:
-            for pid in map(int, read_proc(keeper, f"task/{keeper}/children").split()):
-                if b"keeper.reaper" in read_proc(pid, "cmdline") and ignores_sigterm(pid):
-                    return pid
+            pid = parent_of(keeper)
+            if b"keeper.reaper" in read_proc(pid, "cmdline") and ignores_sigterm(pid):
+                return pid
             await anyio.sleep(0.01)  # nothing tells when a process has got that far
     raise AssertionError("the keeper has no reaper")
 
@@ -263,25 +201,36 @@ def read_proc(pid: int, name: str) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["subprocess"])
-async def test_what_a_killed_daemon_its_keeper_and_its_reaper_left_is_ended_by_the_next(
+@pytest.mark.parametrize("has_groups", [True, False])
+async def test_what_is_left_when_all_of_our_processes_were_killed_is_ended_by_the_next_daemon(
     start_daemon: StartDaemon,
     launch: MakeLaunch,
-    make_spawner: MakeSpawner,
     told: Told,
     state: Path,
+    has_groups: bool,
 ) -> None:
-    daemon = start_daemon(launch(STAYS_WITH_FAMILY), when_bus_stops="keep")
+    """Found by its control group; without one, only what has not cleared its environment."""
+    first = start_daemon(launch(STAYS_WITH_FAMILY), has_groups=has_groups, when_bus_stops="keep")
     family = [await told.next_pid() for _ in range(3)]
     (keeper,) = keepers(state)
-    reaper = await reaper_of(keeper)
-    os.kill(keeper, signal.SIGSTOP)  # it shall not start another reaper
-    for pid in (daemon.process.pid, reaper, keeper):
+    ours = [await reaper_of(keeper), keeper, parent_of(family[-1])]
+    for pid in ours:
+        os.kill(pid, signal.SIGSTOP)  # nobody shall notice that another one ends
+    for pid in (first.process.pid, *ours):
         os.kill(pid, signal.SIGKILL)
-    await wait_for_end(keeper)
-    await wait_for_end(family[-1])
+    for pid in (*ours, family[-1]):
+        await wait_for_end(pid)
     assert alive(family) == family[:-1]  # nobody is there who could end them
-    async with make_spawner(when_bus_stops="keep"):
-        assert not alive(family)
+    second = start_daemon(launch(STAYS), has_groups=has_groups)
+    await told.next_pid()
+    forgotten = alive(family)
+    second.kill()
+    for pid in forgotten:
+        os.kill(pid, signal.SIGKILL)
+    group = open_group("test")
+    has_cleared = [] if has_groups and group.can_be_entered else [family[1]]
+    group.remove()
+    assert forgotten == has_cleared
 
 
 @pytest.mark.parametrize("kind", ["subprocess"])

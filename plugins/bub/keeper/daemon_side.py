@@ -146,7 +146,7 @@ class DaemonSide:
         except (CannotStart, NoCredential) as problem:
             return {"error": str(problem)}
         self._keeper.workers[worker.client_id] = worker
-        return {"pid": worker.pid, "limits": worker.limits}
+        return {"pid": worker.pid, "init": worker.init, "limits": worker.limits}
 
     def _adopt(self, order: Said) -> Said:
         worker = self._keeper.claim(order["worker"])
@@ -154,6 +154,7 @@ class DaemonSide:
             return {"error": "no such worker"}
         return {
             "pid": worker.pid,
+            "init": worker.init,
             "limits": worker.limits,
             "workspace": worker.order["workspace"],
             "stop_seconds": worker.order["stop_seconds"],

@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 from .credentials import FOLDER, remove_credentials
-from .family import adopt_orphans, end_household, household_of
 from .process import Keeper
-from .reaper import Reaper
+from .reaper import become_reaper, end_remaining
+from .tree import adopt_orphans, mark_of
 
 SOCKET = "keeper.sock"
 LOCK = "keeper.lock"
@@ -24,7 +24,10 @@ _MAX_INHERITED_FILE = 65_536
 
 
 def main() -> None:
-    """Leave the daemon, take over the state directory, and serve; returns in the daemon's child."""
+    """Leave the daemon, take over the state directory, and serve; returns in the daemon's child.
+
+    Two processes come of it: the keeper, and its parent, the reaper.
+    """
     state = Path(sys.argv[1])
     os.closerange(3, _MAX_INHERITED_FILE)  # some loops leave theirs open in what they start
     reading, writing = os.pipe()
@@ -38,18 +41,23 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)  # not SIG_IGN: workers would inherit that
     try:
-        household = household_of(state)
-        listener, reaper = _move_in(state, household)
+        mark = mark_of(state)
+        lock = _move_in(state, mark)
+        keeper = os.fork()
+        if keeper != 0:
+            become_reaper(keeper, mark, lock)
+        adopt_orphans()
+        listener = _listen(state)
     except OSError as problem:
         os.write(writing, str(problem).encode()[:1000])
         os._exit(1)
     os.write(writing, _READY.encode())
     os.close(writing)
     try:
-        Keeper(state, household, listener, reaper).run()
+        Keeper(state, mark, listener, lock).run()
     finally:
         (state / SOCKET).unlink(missing_ok=True)
-        _clear(state, household)  # though the directory itself may be gone
+        os._exit(0)  # the reaper does the rest, also when we are killed
 
 
 def end_remains(state: Path) -> None:
@@ -62,7 +70,7 @@ def end_remains(state: Path) -> None:
         time.sleep(0.01)  # the kernel closes a dead process's files one after the other
         lock = _try_lock(state)
     try:
-        _clear(state, household_of(state))
+        _clear(state, mark_of(state))
     finally:
         os.close(lock)
 
@@ -85,26 +93,28 @@ def _try_lock(state: Path) -> int | None:
         return None
 
 
-def _clear(state: Path, household: int) -> None:
-    end_household(household)
+def _clear(state: Path, mark: str) -> None:
+    end_remaining(mark)
     remove_credentials(state / FOLDER)
 
 
-def _move_in(state: Path, household: int) -> tuple[socket.socket, Reaper]:
-    """Wait until the keeper before has ended, end what it left, and listen."""
+def _move_in(state: Path, mark: str) -> int:
+    """Wait until the keeper before has ended, and end what it left; return the lock."""
     lock = _lock(state)
-    _clear(state, household)
-    adopt_orphans()
+    _clear(state, mark)
+    os.chdir(state)  # the path of a socket has at most 107 bytes
+    _leave_terminal(state)
+    return lock
+
+
+def _listen(state: Path) -> socket.socket:
+    """Listen for the daemon, which sees the pid of whoever calls this."""
     (state / SOCKET).unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
-    os.chdir(state)  # the path of a socket has at most 107 bytes
     listener.bind(SOCKET)
     listener.listen()
     listener.setblocking(False)
-    _leave_terminal(state)
-    reaper = Reaper(household, lock)
-    reaper.start()
-    return listener, reaper
+    return listener
 
 
 def _leave_terminal(state: Path) -> None:

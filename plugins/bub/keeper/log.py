@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import stat
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
+
+from .folders import make_folder, open_file, open_folder
 
 FILE_NAME = "worker.log"
 OLD_FILE_NAME = "worker.log.1"
@@ -34,19 +37,14 @@ class WorkerLog:
 
     def _turn(self, wanted_bytes: int) -> None:
         """Open the file, after making it the older one if there is no room in it."""
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        path = self._folder / FILE_NAME
-        if path.exists() and path.stat().st_size + wanted_bytes > MAX_FILE_BYTES:
-            path.replace(self._folder / OLD_FILE_NAME)
-        self.close()
-        # The worker may have put anything in its place: a link or a pipe is not followed.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
-        self._file = os.open(path, flags | os.O_CLOEXEC, 0o600)
-        found = os.fstat(self._file)
-        self._size = found.st_size
-        if not stat.S_ISREG(found.st_mode):
-            self.close()
-            raise OSError(f"{path} is no file")
+        with open_folder(self._folder.parent) as workspace:
+            make_folder(self._folder.name, workspace)
+            with open_folder(self._folder.name, workspace) as folder:
+                if _size(folder) + wanted_bytes > MAX_FILE_BYTES:
+                    os.replace(FILE_NAME, OLD_FILE_NAME, src_dir_fd=folder, dst_dir_fd=folder)
+                self.close()
+                self._file = open_file(FILE_NAME, folder, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._size = os.fstat(self._file).st_size
 
     def close(self) -> None:
         if self._file is not None:
@@ -70,45 +68,75 @@ class Tail:
         return [*self._lines, *([_text(self._rest)] if self._rest else [])][-_TAIL_LINES:]
 
 
+def make_log(workspace: Path) -> None:
+    """Create an empty log, unless there is one; raise OSError if something else is in its place."""
+    with open_folder(workspace) as above:
+        make_folder("logs", above)
+        with open_folder("logs", above) as logs:
+            os.close(open_file(FILE_NAME, logs, os.O_WRONLY | os.O_CREAT))
+
+
 def trim_log(folder: Path) -> bool:
     """Make room in a log that somebody else appends to; True if there was need.
 
     What is moved is its last part. It may grow beyond its size until somebody looks.
     """
-    path = folder / FILE_NAME
     try:
-        if path.is_symlink() or path.stat().st_size <= MAX_FILE_BYTES:
-            return False
-        (folder / OLD_FILE_NAME).unlink(missing_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # never into a link
-        file = os.open(folder / OLD_FILE_NAME, flags, 0o600)
-        try:
-            os.write(file, _read_end(path))
-        finally:
-            os.close(file)
-        os.truncate(path, 0)
+        with open_folder(folder.parent) as workspace, open_folder(folder.name, workspace) as logs:
+            if _size(logs) <= MAX_FILE_BYTES:
+                return False
+            _trim(logs)
+    except FileNotFoundError:
+        return False
     except OSError:
-        pass  # no room on the disk even for this: the next look tries again
+        pass  # a link, or no room on the disk even for this: the next look tries again
     return True
+
+
+def _trim(logs: int) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(OLD_FILE_NAME, dir_fd=logs)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL  # never into a link
+    file = open_file(OLD_FILE_NAME, logs, flags)
+    try:
+        os.write(file, _read_end(FILE_NAME, logs))
+    finally:
+        os.close(file)
+    file = open_file(FILE_NAME, logs, os.O_WRONLY)
+    try:
+        os.ftruncate(file, 0)
+    finally:
+        os.close(file)
 
 
 def read_last_lines(folder: Path, count: int) -> list[str]:
     """Give the last lines of the log in a folder; none if there is no log."""
-    kept = b"".join(_read_end(folder / name) for name in (OLD_FILE_NAME, FILE_NAME))
+    try:
+        with open_folder(folder.parent) as workspace, open_folder(folder.name, workspace) as logs:
+            kept = b"".join(_read_end(name, logs) for name in (OLD_FILE_NAME, FILE_NAME))
+    except OSError:
+        return []
     return [_text(line) for line in kept.splitlines()[-count:]] if count > 0 else []
 
 
-def _read_end(path: Path) -> bytes:
+def _size(logs: int) -> int:
+    """Return how large the log is; 0 if there is none, or something else in its place."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        found = os.stat(FILE_NAME, dir_fd=logs, follow_symlinks=False)
+    except FileNotFoundError:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0
+
+
+def _read_end(name: str, logs: int) -> bytes:
+    try:
+        file = open_file(name, logs, os.O_RDONLY)
     except OSError:
         return b""
     try:
-        found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode):
-            return b""
-        size = min(found.st_size, MAX_FILE_BYTES)  # as much is allocated first
-        return os.pread(file, size, found.st_size - size)
+        size = os.fstat(file).st_size
+        length = min(size, MAX_FILE_BYTES)  # as much is allocated first
+        return os.pread(file, length, size - length)
     finally:
         os.close(file)
 

@@ -12,26 +12,25 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
+from .control_group import open_group
 from .credentials import FOLDER
 from .daemon_side import DaemonSide
-from .family import living
-from .reaper import Reaper
 from .start import allow_many_files
+from .tree import Process, descendants, living, signal_each
 from .worker import Worker
 
 _SWEEP_SECONDS = 0.02
 _SLOW_SWEEP_SECONDS = 0.25
 _FIRST_WORD_SECONDS = 10.0
-_NO_REAPER_SECONDS = 1.0
 
 
 class Keeper:
     """Owns all workers of one daemon."""
 
-    def __init__(
-        self, state: Path, household: int, listener: socket.socket, reaper: Reaper
-    ) -> None:
-        self.household = household
+    def __init__(self, state: Path, mark: str, listener: socket.socket, lock: int) -> None:
+        self.mark = mark
+        self.lock = lock
+        self.group = open_group(mark)
         self.usual_files = allow_many_files()
         self.workers: dict[str, Worker] = {}
         self.is_ending = False
@@ -44,7 +43,6 @@ class Keeper:
         self._timer_numbers = count()
         self._sweep_seconds: float | None = None
         self._listener = listener
-        self._reaper = reaper
         self._daemon: DaemonSide | None = None
         self._unclaimed: set[str] = set()  # workers that the daemon has not adopted yet
         self._visit = 0  # of daemons; a timer of an earlier one means nothing
@@ -108,29 +106,20 @@ class Keeper:
         self._reap()
 
     def _reap(self) -> None:
-        by_pid = {worker.pid: worker for worker in self.workers.values()}
+        by_init = {worker.init: worker for worker in self.workers.values()}
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, _ = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
                 return
             if pid == 0:
                 return
-            exit_code = os.waitstatus_to_exitcode(status)
-            worker = by_pid.get(pid)
+            worker = by_init.get(pid)
             if worker is not None:
-                worker.on_exit(exit_code)
-            elif pid == self._reaper.pid:
-                self.after(self._reaper.on_exit(exit_code), self._start_reaper)
-            # else it is an orphan of a worker, adopted by the kernel
+                worker.on_init_exit()
+            # else it is an orphan of a worker whose init process was killed
 
-    def _start_reaper(self) -> None:
-        try:
-            self._reaper.start()
-        except OSError:
-            self.after(_NO_REAPER_SECONDS, self._start_reaper)
-
-    # -- families ------------------------------------------------------------------------------
+    # -- process trees -------------------------------------------------------------------------
 
     def sweep_soon(self) -> None:
         """Look at once for what is left of workers that are to end, then again and again."""
@@ -148,8 +137,7 @@ class Keeper:
             if worker.kill_at is not None and (worker.pid is None or worker.kill_at <= now)
         ]
         try:
-            processes = living() if ending else []
-            remaining = [worker for worker in ending if not worker.sweep(processes)]
+            remaining = self._sweep_trees(ending) if ending else []
         except OSError:
             remaining = ending  # no file to be had just now; nobody is taken for dead
         if not remaining:
@@ -158,6 +146,25 @@ class Keeper:
         assert self._sweep_seconds is not None
         self.after(self._sweep_seconds, self._sweep)
         self._sweep_seconds = min(2 * self._sweep_seconds, _SLOW_SWEEP_SECONDS)
+
+    def _sweep_trees(self, ending: list[Worker]) -> list[Worker]:
+        """Kill what is left of these workers; return those of which something still is."""
+        processes = living()
+        strays = self._strays(processes)
+        signal_each(strays, signal.SIGKILL)
+        return [
+            worker
+            for worker in ending
+            if not worker.sweep(
+                strays if worker.init is None else descendants(processes, worker.init)
+            )
+        ]
+
+    def _strays(self, processes: list[Process]) -> list[Process]:
+        """Return what became ours because an init process was killed: all but init processes."""
+        inits = {worker.init for worker in self.workers.values()}
+        own = [each for each in processes if each.parent == os.getpid() and each.pid not in inits]
+        return own + [each for stray in own for each in descendants(processes, stray.pid)]
 
     def end_all(self, stop_seconds: float | None = None) -> None:
         """End all workers, then this process."""
@@ -182,6 +189,7 @@ class Keeper:
                     "reason": reason,
                     "last_lines": worker.last_lines,
                     "pid": worker.pid,
+                    "init": worker.init,
                 }
             )
 

@@ -10,7 +10,8 @@ import subprocess
 from pathlib import Path
 from typing import TypedDict
 
-from .family import die_with_parent, living, wear
+from .control_group import ControlGroup
+from .tree import die_with_parent, living
 
 _OOM_SCORE = b"500"  # when the host runs out of memory, a worker goes before the bus
 
@@ -37,15 +38,20 @@ class CannotStart(Exception):
 
 
 def start_process(
-    order: Order, mark: int, credentials: Path, usual_files: tuple[int, int]
-) -> tuple[subprocess.Popen[bytes], dict[str, str]]:
-    """Start the program in a session of its own; gives it, and the limits that it got."""
-    keeper = os.getpid()
+    order: Order,
+    group: ControlGroup,
+    environment: dict[str, str],
+    usual_files: tuple[int, int],
+    output: int,
+    errors: int,
+) -> subprocess.Popen[bytes]:
+    """Start the program in a session and a group of its own, within its limits."""
+    parent = os.getpid()
     tasks = _tasks_limit(order["tasks_max"])
 
     def prepare() -> None:
-        die_with_parent(keeper)
-        wear(mark)
+        die_with_parent(parent)
+        group.enter()
         os.umask(0o077)
         resource.setrlimit(resource.RLIMIT_NOFILE, usual_files)
         lower(resource.RLIMIT_CORE, 0)
@@ -54,23 +60,19 @@ def start_process(
         lower(resource.RLIMIT_NPROC, tasks)
         _expect_to_go_first()
 
-    environment = dict(order["environment"])
-    if order["credentials"]:
-        environment["CREDENTIALS_DIRECTORY"] = str(credentials)
     try:
-        process = subprocess.Popen(  # noqa: S603 - the operator says what
+        return subprocess.Popen(  # noqa: S603 - the operator says what
             order["command"],
             cwd=order["workspace"],
             env=environment,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=output,
+            stderr=errors,
             start_new_session=True,
-            preexec_fn=prepare,  # safe: the keeper has one thread
+            preexec_fn=prepare,  # safe: there is one thread
         )
     except (OSError, ValueError, IndexError, subprocess.SubprocessError) as problem:
         raise CannotStart(why_not(problem, order)) from None
-    return process, limits_of(process.pid, order)
 
 
 def allow_many_files() -> tuple[int, int]:

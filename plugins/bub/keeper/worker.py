@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from .control_group import ControlGroup
 from .credentials import NoCredential, copy_credentials, remove_credentials
-from .family import Process, has_mark, mark_of, signal_each, signal_group
+from .init import Started, start_worker
 from .log import Tail, WorkerLog
-from .start import CannotStart, Order, start_process
+from .start import CannotStart, Order
+from .tree import MARK, Process, signal_each, signal_group
 
 BAD_CONFIGURATION = 78  # EX_CONFIG: what a worker exits with if another start cannot help
 LONG_RUN_SECONDS = 60.0  # after this the failures before are forgiven
 MAX_BACK_OFF_SECONDS = 30.0
+_INIT_SECONDS = 1.0  # for an init process to end after all below it were killed
 KILL_PATIENCE_SECONDS = 10.0  # a process that the kernel itself waits for cannot be killed
 _CHUNK_BYTES = 65_536
 _BYTES_PER_SECOND = 1024 * 1024  # of what it prints; a worker that prints more has to wait
@@ -26,7 +29,9 @@ _BYTES_PER_SECOND = 1024 * 1024  # of what it prints; a worker that prints more 
 class House(Protocol):
     """What a worker needs of its keeper."""
 
-    household: int
+    mark: str
+    group: ControlGroup
+    lock: int
     usual_files: tuple[int, int]
 
     def next_serial(self) -> int: ...
@@ -49,17 +54,17 @@ class Worker:
         self.limits: dict[str, str] = {}
         self.is_stopping = False
         self.is_over = False
-        self.kill_at: float | None = None  # set while its family is to end
+        self.kill_at: float | None = None  # set while its process tree is to end
+        self.init: int | None = None  # the pid of its init process, while there is one
         self._house = house
-        self._process: subprocess.Popen[bytes] | None = None
-        self._mark = 0
+        self._started: Started | None = None
+        self._group = ControlGroup(None)
         self._session = 0
         self._credentials = Path()
         self._failures = 0
         self._started_at = 0.0
         self._run_seconds = 0.0
-        self._is_marked = False
-        self._has_asked_family = False
+        self._has_asked_all = False
         self._exit_code = 0
         self._log = WorkerLog(Path(order["workspace"]) / "logs")
         self._errors = Tail()
@@ -77,28 +82,32 @@ class Worker:
     def start(self) -> None:
         """Start it; raises CannotStart or NoCredential."""
         serial = self._house.next_serial()
-        self._mark = mark_of(self._house.household, serial)
         self._credentials = self._house.credentials_folder(serial)
         self._errors, self._output = Tail(), Tail()
+        environment = {**self.order["environment"], MARK: self._house.mark}
+        group = self._house.group.make_inner(str(serial))
         try:
             if self.order["credentials"]:
                 copy_credentials(self._credentials, self.order["credentials"])
-            process, self.limits = start_process(
-                self.order, self._mark, self._credentials, self._house.usual_files
+                environment["CREDENTIALS_DIRECTORY"] = str(self._credentials)
+            started = start_worker(
+                self.order, group, environment, self._house.usual_files, self._house.lock
             )
         except (CannotStart, NoCredential):
             remove_credentials(self._credentials)
+            group.remove()
             raise
-        self._process = process
-        self.pid = self._session = process.pid
+        self._started, self._group = started, group
+        self.limits = started.limits
+        self.init = started.init
+        self.pid = self._session = started.worker
         self._started_at = time.monotonic()
-        self._is_marked = has_mark(process.pid, self._mark)
-        assert process.stdout is not None
-        assert process.stderr is not None
-        for pipe, tail in ((process.stdout, self._output), (process.stderr, self._errors)):
-            os.set_blocking(pipe.fileno(), False)
-            self._pipes[pipe.fileno()] = tail
-            self._watch(pipe.fileno())
+        self._has_asked_all = False
+        for pipe, tail in ((started.output, self._output), (started.errors, self._errors)):
+            os.set_blocking(pipe, False)
+            self._pipes[pipe] = tail
+            self._watch(pipe)
+        self._house.watch(started.reports, self._read_exit)
 
     def _start_again(self) -> None:
         if self.is_over or self.is_stopping:
@@ -150,10 +159,10 @@ class Worker:
             self._keep(pipe)  # what it said last
         self._pipes.clear()
         self._log.close()
-        assert self._process is not None
-        for stream in (self._process.stdout, self._process.stderr):
-            assert stream is not None
-            stream.close()
+        assert self._started is not None
+        self._house.unwatch(self._started.reports)
+        for file in (self._started.output, self._started.errors, self._started.reports):
+            os.close(file)
 
     # -- end -----------------------------------------------------------------------------------
 
@@ -163,7 +172,7 @@ class Worker:
         deadline = time.monotonic() + seconds
         is_first = not self.is_stopping
         self.is_stopping = True
-        if self._process is None:  # it waits for its next start
+        if self._started is None:  # it waits for its next start
             return self._finish("stopped")
         self.kill_at = deadline if self.kill_at is None else min(self.kill_at, deadline)
         if is_first and self.pid is not None:
@@ -171,10 +180,16 @@ class Worker:
         self._house.after(seconds, self._house.sweep_soon)
         return None
 
-    def on_exit(self, exit_code: int) -> None:
-        """Its process has ended; now what it has started has to, before anything else happens."""
-        assert self._process is not None
-        self._process.returncode = exit_code
+    def _read_exit(self) -> None:
+        """Read how it ended, or that its init process did not live to say so."""
+        assert self._started is not None
+        said = os.read(self._started.reports, 4096)
+        self._house.unwatch(self._started.reports)
+        if self.pid is not None:
+            self._on_exit(json.loads(said)["exit"] if said else -signal.SIGKILL)
+
+    def _on_exit(self, exit_code: int) -> None:
+        """End what the process has started, now that it has ended, before anything else."""
         self._exit_code = exit_code
         self._run_seconds = time.monotonic() - self._started_at
         self.pid = None
@@ -183,33 +198,42 @@ class Worker:
             signal_group(self._session, signal.SIGKILL)
         self._house.sweep_soon()
 
-    def sweep(self, processes: list[Process]) -> bool:
-        """Kill what is left of its family when its time has come; True once nothing is left."""
-        assert self.kill_at is not None
-        family = [process for process in processes if self._is_family(process)]
-        late = time.monotonic() - self.kill_at
-        if family and late >= 0:
-            if any(process.session == self._session for process in family):
-                signal_group(self._session, signal.SIGKILL)
-            signal_each(family, signal.SIGKILL)
-        elif family and not self._has_asked_family:
-            self._has_asked_family = True
-            signal_each(family, signal.SIGTERM)
-        if self.pid is not None or (family and late < KILL_PATIENCE_SECONDS):
-            return False
-        self._on_gone([process.pid for process in family])
-        return True
+    def on_init_exit(self) -> None:
+        """Note that its init process has ended: because nothing is left, or it was killed."""
+        if self.pid is not None:
+            self._read_exit()
+        self.init = None
+        self._house.sweep_soon()
 
-    def _is_family(self, process: Process) -> bool:
-        # Its session only if it could not be marked: the number may be another's by now.
-        if self._is_marked:
-            return process.mark == self._mark
-        return process.session == self._session
+    def sweep(self, remaining: list[Process]) -> bool:
+        """Kill what remains of its process tree when its time has come; True once nothing is left.
+
+        The init process ends by itself after the last process below it. One that does not, because
+        somebody has stopped it, is killed: then what is left becomes the keeper's own children.
+        """
+        assert self.kill_at is not None
+        late = time.monotonic() - self.kill_at
+        if late >= 0:
+            if any(process.session == self._session for process in remaining):
+                signal_group(self._session, signal.SIGKILL)
+            self._group.kill()
+            signal_each(remaining, signal.SIGKILL)
+        elif remaining and not self._has_asked_all:
+            self._has_asked_all = True
+            signal_each(remaining, signal.SIGTERM)
+        if late >= _INIT_SECONDS and self.init is not None:
+            os.kill(self.init, signal.SIGKILL)  # our child: the number stays its own until we reap
+        is_empty = self.init is None and not remaining and not self._group.has_processes
+        if self.pid is not None or (not is_empty and late < KILL_PATIENCE_SECONDS):
+            return False
+        self._on_gone([process.pid for process in remaining])
+        return True
 
     def _on_gone(self, immortal: list[int]) -> None:
         self.kill_at = None
         self._close_pipes()
-        self._process = None
+        self._started = None
+        self._group.remove()
         remove_credentials(self._credentials)
         reason = reason_of(self._exit_code)
         if immortal:

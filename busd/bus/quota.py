@@ -1,0 +1,234 @@
+"""Quotas: how much of the bus one identity may use, counted as it is used and given back.
+
+An identity is a uid, a token or a certificate; all its connections share one account. Connections
+that nothing is known of share the account of the unknown, which has a fraction of the limits.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Literal
+
+import msgspec
+
+from busd.bus.access import Identity
+from busd.errors import QuotaExceeded
+
+_MIB = 1024 * 1024
+# What a thing takes of our memory, about: measured with `tracemalloc`, rounded up.
+_CONNECTION_BYTES = 6_144
+_SUBSCRIPTION_BYTES = 512
+_UNANSWERED_BYTES = 1_024
+UNKNOWN = "unknown"
+
+Quota = Literal[
+    "connections", "subscriptions", "globs", "unread_bytes", "fan_out", "unanswered", "memory"
+]
+
+
+class QuotaLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How much one identity may use with all its connections together."""
+
+    connections: int = 16_384
+    subscriptions: int = 262_144
+    globs: int = 512  # patterns that are neither addresses nor prefixes
+    unread_bytes: int = 256 * _MIB  # answers and messages that its peers do not read
+    unanswered: int = 131_072  # messages it sent that wait for acks, one per addressee
+    memory_bytes: int = 512 * _MIB  # all of this together, estimated
+    unknown_share: float = 0.25  # of each limit: for all unknown connections together
+
+
+class Account:
+    """What one identity uses now."""
+
+    __slots__ = (
+        "connections",
+        "globs",
+        "held_bytes",
+        "info_bytes",
+        "limits",
+        "may_wait",
+        "name",
+        "subscriptions",
+        "unanswered",
+        "unread_bytes",
+    )
+
+    def __init__(self, name: str, limits: QuotaLimits | None) -> None:
+        self.name = name
+        self.connections = 0
+        self.subscriptions = 0
+        self.globs = 0
+        self.held_bytes = 0  # of frames whose end has not come yet
+        self.info_bytes = 0
+        self.unread_bytes = 0
+        self.unanswered = 0
+        self.limits: QuotaLimits | None = limits
+        self.may_wait: float = inf  # looked at for every message, changed when anything else is
+        self.weigh()
+
+    def change(self, limits: QuotaLimits) -> None:
+        """Apply new limits to what is used from now on."""
+        self.limits = limits
+        self.weigh()
+
+    @property
+    def memory_bytes(self) -> int:
+        """About what is held in memory for this identity."""
+        return self._fixed_bytes + self.unanswered * _UNANSWERED_BYTES
+
+    @property
+    def _fixed_bytes(self) -> int:
+        return (
+            self.connections * _CONNECTION_BYTES
+            + self.subscriptions * _SUBSCRIPTION_BYTES
+            + self.held_bytes
+            + self.info_bytes
+            + self.unread_bytes
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        return self.memory_bytes == 0
+
+    def weigh(self) -> None:
+        """Find out how many messages may wait in the memory that is left."""
+        if self.limits is not None:
+            left = self.limits.memory_bytes - self._fixed_bytes
+            self.may_wait = min(self.limits.unanswered, left // _UNANSWERED_BYTES)
+
+    # Raise QuotaExceeded for what is too much
+
+    def check_connection(self) -> None:
+        """Raise QuotaExceeded if there may not be another connection."""
+        if self.limits is not None:
+            self._check("connections", self.connections + 1, self.limits.connections)
+            self.check_memory()
+
+    def check_subscription(self, *, is_glob: bool) -> None:
+        """Raise QuotaExceeded if there may not be another subscription."""
+        if self.limits is not None:
+            self._check("subscriptions", self.subscriptions + 1, self.limits.subscriptions)
+            self._check("globs", self.globs + is_glob, self.limits.globs)
+            self.check_memory()
+
+    def check_memory(self) -> None:
+        """Raise QuotaExceeded if too much is held already."""
+        if self.limits is not None:
+            self._check("memory", self.memory_bytes, self.limits.memory_bytes)
+
+    def check_fan_out(self, size: int) -> None:
+        """Raise QuotaExceeded if the copies of one message are too large together.
+
+        They are all on their way before anybody can tell that they are not read. Half of what may
+        be unread leaves room for what was unread before.
+        """
+        if self.limits is not None:
+            self._check("fan_out", size, self.limits.unread_bytes // 2)
+
+    def refuse_message(self, copies: int) -> QuotaExceeded:
+        """Return why a message to so many addressees may not wait for its acks."""
+        assert self.limits is not None
+        if self.unanswered + copies > self.limits.unanswered:
+            return self._refusal("unanswered", self.limits.unanswered)
+        return self._refusal("memory", self.limits.memory_bytes)
+
+    def _check(self, quota: Quota, used: int, limit: int) -> None:
+        if used > limit:
+            raise self._refusal(quota, limit)
+
+    def _refusal(self, quota: Quota, limit: int) -> QuotaExceeded:
+        setting = _SETTINGS.get(quota, quota)
+        reason = f"{self.name} may use {limit} {_WORDS[quota]} (quota.{setting}); free some first"
+        return QuotaExceeded(reason, rule=f"quota.{quota}", limit=limit, retrySeconds=1)
+
+    # Counting
+
+    def add_connection(self, count: int, info_bytes: int = 0) -> None:
+        self.connections += count
+        self.info_bytes += info_bytes
+        self.weigh()
+
+    def add_subscriptions(self, count: int, globs: int) -> None:
+        self.subscriptions += count
+        self.globs += globs
+        self.weigh()
+
+    def add_unread(self, size: int) -> bool:
+        """Count bytes that a connection has not read; return whether they are too many now."""
+        self.unread_bytes += size
+        self.weigh()
+        limits = self.limits
+        return limits is not None and self.unread_bytes > limits.unread_bytes
+
+    def add_held(self, size: int) -> bool:
+        """Count bytes of unfinished frames; return whether too much memory is used now."""
+        self.held_bytes += size
+        self.weigh()
+        return self.limits is not None and self.memory_bytes > self.limits.memory_bytes
+
+
+_SETTINGS: dict[Quota, str] = {"memory": "memory_bytes", "fan_out": "half of unread_bytes"}
+_WORDS: dict[Quota, str] = {
+    "connections": "connections",
+    "subscriptions": "subscriptions",
+    "globs": "globs that are not prefixes",
+    "unread_bytes": "bytes that are not read",
+    "fan_out": "bytes for all copies of one message",
+    "unanswered": "messages that wait for acks",
+    "memory": "bytes of memory",
+}
+
+
+class Accounts:
+    """One account for each identity that is here, and one for all that are unknown."""
+
+    def __init__(self, limits: QuotaLimits) -> None:
+        self.limits = limits
+        self.unknown = Account("all unknown connections together", share_of(limits))
+        self.by_name: dict[str, Account] = {}
+
+    def find(self, identity: Identity) -> Account:
+        """Return the account of an identity; made anew if nobody of it is here."""
+        name = account_name(identity)
+        if name == UNKNOWN:
+            return self.unknown
+        account = self.by_name.get(name)
+        if account is None:
+            account = self.by_name[name] = Account(name, self.limits)
+        return account
+
+    def forget(self, account: Account) -> None:
+        """Drop an account that nobody uses any more."""
+        if account.is_empty:
+            self.by_name.pop(account.name, None)
+
+    def change(self, limits: QuotaLimits) -> None:
+        """Apply new limits, also to those who are here."""
+        self.limits = limits
+        self.unknown.change(share_of(limits))
+        for account in self.by_name.values():
+            account.change(limits)
+
+
+def account_name(identity: Identity) -> str:
+    """Return what an identity is counted under: the most specific fact that is proven."""
+    if identity.token:
+        return f"token {identity.token}"
+    if identity.certificate:
+        return f"certificate {identity.certificate}"
+    return UNKNOWN if identity.uid is None else f"uid {identity.uid}"
+
+
+def share_of(limits: QuotaLimits) -> QuotaLimits:
+    """Return the limits of all unknown connections together."""
+    share = limits.unknown_share
+    return QuotaLimits(
+        connections=max(1, int(limits.connections * share)),
+        subscriptions=max(1, int(limits.subscriptions * share)),
+        globs=max(1, int(limits.globs * share)),
+        unread_bytes=max(1, int(limits.unread_bytes * share)),
+        unanswered=max(1, int(limits.unanswered * share)),
+        memory_bytes=max(1, int(limits.memory_bytes * share)),
+        unknown_share=share,
+    )

@@ -1,0 +1,61 @@
+"""Read a file that should be small and regular, whatever lies in its place.
+
+A pipe would make the reader wait for ever, `/dev/zero` has no end, and a link may lead anywhere.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+
+def read_plain_file(
+    path: str | Path, max_bytes: int, *, follow_links: bool = True, dir_fd: int | None = None
+) -> bytes:
+    """Return the content of a regular file; raise OSError, saying why, for anything else."""
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    if not follow_links:
+        flags |= os.O_NOFOLLOW
+    try:
+        file = os.open(path, flags, dir_fd=dir_fd)
+    except ValueError:
+        raise OSError(errno.EINVAL, "a path has no NUL character") from None
+    except OSError as problem:
+        if problem.errno == errno.ELOOP and not follow_links:
+            raise OSError(errno.ELOOP, "it is a symbolic link") from None
+        raise
+    try:
+        facts = os.fstat(file)
+        if stat.S_ISDIR(facts.st_mode):
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not stat.S_ISREG(facts.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        content = _read(file, max_bytes + 1)
+    finally:
+        os.close(file)
+    if len(content) > max_bytes:
+        raise OSError(errno.EFBIG, f"it has more than {max_bytes} bytes")
+    return content
+
+
+def refuse_link(path: Path) -> None:
+    """Raise OSError if anything but a regular file lies at a path; nothing at all is fine."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISLNK(mode):
+        raise OSError(errno.ELOOP, "it is a symbolic link", str(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+
+
+def _read(file: int, max_bytes: int) -> bytes:
+    pieces: list[bytes] = []
+    left = max_bytes
+    while left and (piece := os.read(file, left)):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)

@@ -1,0 +1,117 @@
+"""Turns: connections with unfinished work, each served a slice at a time.
+
+A chunk is worked off at once, if it is short. A connection works for at most SLICE_SECONDS: it
+looks at the clock after every expensive frame (`Connection.charge`) and after every PIECE_BYTES of
+cheap ones. If time is up, the rest of the chunk waits here, and the connection is not read until
+it is done. Each round of the event loop serves those that wait for about one slice in all; between
+two rounds the loop reads from everybody else.
+
+Many connections can take as long as one: thousands of short chunks may arrive in one round. So all
+chunks together are counted. After every LOOK_BYTES of them the clock is looked at, and once a slice
+is used up, whatever else arrives in this round waits here, too, except for what is even shorter
+(QUICK_BYTES) and comes from a peer that has initialized.
+
+Those that wait stand in several queues, of which each is served in turn: one for each identity's
+short chunks, one for its long ones, and one for all connections that have not initialized. So a
+thousand connections of one user, or of newcomers, delay those of another by a slice, not by a
+thousand; and one who sends a message now and then never waits behind those who send all the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from time import monotonic
+from typing import Protocol
+
+SLICE_SECONDS = 0.002
+PIECE_BYTES = 32_768  # hold at most 2.5 ms of cheap frames: a message takes 60 bytes and 4 µs
+LOOK_BYTES = 16_384  # so that a well-behaved crowd (W3) looks once in fifty messages
+QUICK_BYTES = 1_024  # at most 0.1 ms
+
+Schedule = Callable[[Callable[[], None]], object]
+
+
+class Waiter(Protocol):
+    """A connection, or whatever else has more to do than fits in one turn."""
+
+    @property
+    def queue(self) -> Hashable:
+        """Which of the queues it waits in; each is served in turn."""
+
+    def take_turn(self) -> None:
+        """Work for one slice; add yourself to the turns again if something is left."""
+
+
+class Turns:
+    """The queues of those that wait for their next turn; `schedule` runs a function soon."""
+
+    __slots__ = (
+        "_is_due",
+        "_round_ends",
+        "_schedule",
+        "_waiting",
+        "make_schedule",
+        "slice_seconds",
+        "unseen_bytes",
+    )
+
+    def __init__(self, make_schedule: Callable[[], Schedule]) -> None:
+        self.make_schedule = make_schedule  # called with the first waiter: then there is a loop
+        self.slice_seconds = SLICE_SECONDS
+        self.unseen_bytes = 0  # received since the last look at the clock; counted by connections
+        self._schedule: Schedule | None = None
+        self._waiting: dict[Hashable, dict[Waiter, None]] = {}  # by queue, both in order
+        self._is_due = False
+        self._round_ends = 0.0  # 0: nobody has looked at the clock in this round
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._waiting)
+
+    def is_round_over(self) -> bool:
+        """Look at the clock: return whether this round of the loop has taken a slice already."""
+        now = monotonic()
+        if not self._round_ends:
+            self._round_ends = now + self.slice_seconds
+            self._plan()
+        if now >= self._round_ends:
+            return True  # and look again for the next chunk: `unseen_bytes` stays
+        self.unseen_bytes = 0
+        return False
+
+    def add(self, waiter: Waiter) -> None:
+        """Give `waiter` a turn in one of the next rounds of the loop."""
+        self._waiting.setdefault(waiter.queue, {})[waiter] = None
+        self._plan()
+
+    def _plan(self) -> None:
+        if self._is_due:
+            return
+        if self._schedule is None:
+            self._schedule = self.make_schedule()
+        self._is_due = True
+        self._schedule(self._run)
+
+    def _run(self) -> None:
+        """Serve those that wait now, once each, until a slice is used up."""
+        self._is_due = False
+        self._round_ends = self.unseen_bytes = 0
+        ends = monotonic() + self.slice_seconds
+        for _ in range(sum(map(len, self._waiting.values()))):
+            if not self._waiting:
+                break  # one's turn ended another one
+            self._take_next().take_turn()
+            if monotonic() >= ends:
+                break
+        if self._waiting:
+            self._plan()
+
+    def _take_next(self) -> Waiter:
+        """Take the first one out of the first queue; that queue comes last then."""
+        name = next(iter(self._waiting))
+        queue = self._waiting.pop(name)
+        waiter = next(iter(queue))
+        del queue[waiter]
+        if queue:
+            self._waiting[name] = queue
+        return waiter

@@ -1,0 +1,1 @@
+"""What a browser can send to the port of the bus."""
