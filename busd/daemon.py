@@ -45,6 +45,7 @@ from busd.rpc.envelope import encode_failure
 from busd.wire.bus_address import BusAddress
 from busd.wire.connections import Connections
 from busd.wire.doorman import Doorman
+from busd.wire.driver import scheduler
 from busd.wire.listener import Listener
 from busd.wire.sockets import check_place
 from busd.wire.tls_settings import Certificates
@@ -118,6 +119,7 @@ class Daemon:
             settings.wire,
             self.doorman,
             self.bus.make_session,
+            scheduler(),
             end_session=self.bus.end_session,
             encode_refusal=lambda fault: encode_failure(None, fault) + b"\n",
         )

@@ -16,8 +16,9 @@ from busd.client.connect import LIMITS, open_line, pauses
 from busd.client.line import Line, TakeMessage
 from busd.errors import BusdError, BusUnreachable, Busy, CallRefused, ConnectionLost, NoAnswer
 from busd.wire.bus_address import BusAddress
-from busd.wire.connection import Connection, flush_touched
+from busd.wire.connection import Connection
 from busd.wire.driver import scheduler
+from busd.wire.flushing import flush_touched
 
 if TYPE_CHECKING:
     import ssl
@@ -213,6 +214,7 @@ class Caller:
 
     def _flush(self) -> None:
         self._is_flush_due = False
-        flush_touched(self._touched)
+        if self._touched:
+            flush_touched(self._touched, self._touched[0].turns)
         if self.line is not None:
             self.line.note_flushed()

@@ -45,7 +45,7 @@ async def open_line(
     connection = Connection(
         framer,
         touched,
-        Turns(scheduler),
+        Turns(scheduler()),
         LIMITS,
         str(address),
         on_gone=lambda _: line.gone.set(),

@@ -134,8 +134,15 @@ class Endpoint(Generic[P, R]):
             return
         if envelope.is_reply:
             self._receive_odd_reply(envelope)
+        elif asker is None and self.connection.turns.is_round_over():
+            self.connection.work_off(self._request_later(envelope))
         else:
             self.on_request(envelope, asker or self)
+
+    def _request_later(self, envelope: LooseEnvelope) -> Iterator[bytes | None]:
+        """Take a request in the connection's next turn: many together would hold the loop."""
+        yield None
+        self.on_request(envelope, self)
 
     def _receive_batch(self, elements: list[Raw]) -> None:
         if not elements:

@@ -60,9 +60,9 @@ class MemoryBus:
             wire or WireLimits(),
             Doorman(allowed_origins),
             self.core.make_session,
+            self._soon.run,
             self.clock,
             self.core.end_session,
-            make_schedule=lambda: self._soon.run,
         )
         self.core.wake = lambda: self._soon.run(self._work)
 

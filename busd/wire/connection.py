@@ -19,6 +19,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import partial
+from itertools import chain
 from math import inf
 from time import monotonic
 from typing import Protocol
@@ -27,6 +28,7 @@ import msgspec
 
 from busd.errors import ProtocolViolation
 from busd.wire.credentials import Credentials
+from busd.wire.flushing import AT_ONCE, flush_touched
 from busd.wire.turns import LOOK_BYTES, QUICK_BYTES, Turns
 
 _MIB = 1024 * 1024
@@ -37,6 +39,7 @@ NOBODY = Credentials()
 _MANY_BYTES = 2 * 65_536
 _SHORT_BYTES = 8_192  # of a chunk
 _NEWCOMERS = "newcomers"
+_END = b"end"  # told from a frame by its identity
 
 
 class WireLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -125,6 +128,7 @@ class Connection:
     """One pipe of frames; made by a listener or a client, driven by a transport."""
 
     __slots__ = (
+        "_is_held_back",
         "_must_look",
         "_on_closing",
         "_on_gone",
@@ -145,6 +149,7 @@ class Connection:
         "held_bytes",
         "is_clogged",
         "is_closed",
+        "is_put_off",
         "is_slow",
         "limits",
         "meter",
@@ -198,6 +203,8 @@ class Connection:
         # Of the frame received last; they come first.
         self._steps: Iterator[bytes | None] | None = None
         self._must_look = False  # at the clock, after this frame
+        self._is_held_back = False  # until all that it sent to many is written out
+        self.is_put_off = False  # what it has to send is written out in turns
         self._turn_ends = 0.0
         self._turn_read = 0  # the chunk at which the turn started: the first look starts it
         self._on_closing = on_closing
@@ -221,12 +228,11 @@ class Connection:
         self.reads += 1
         turns = self.turns
         turns.unseen_bytes += len(data)
-        is_late = (
-            turns.unseen_bytes > LOOK_BYTES
-            and (len(data) > QUICK_BYTES or self.deadline != inf)
-            and turns.is_round_over()
-        )
         try:
+            is_late = (
+                self.deadline != inf
+                or (turns.unseen_bytes > LOOK_BYTES and len(data) > QUICK_BYTES)
+            ) and turns.is_round_over()
             if is_late or self._rest:
                 self._feed_later(data)
                 return
@@ -242,7 +248,10 @@ class Connection:
                     self._work_off()
                     break
                 if self._is_turn_over():
-                    self._keep(frames, len(data))
+                    following = next(frames, _END)
+                    if following is _END:
+                        continue  # nothing is left that could wait
+                    self._keep(chain((following,), frames), len(data))
                     self._wait_for_turn()
                     break
             else:
@@ -254,7 +263,7 @@ class Connection:
                     self._wait_for_turn()
         except Exception:
             self._fail()
-        flush_touched(self._touched)
+        flush_touched(self._touched, self.turns, self)
 
     def hold(self, size: int) -> None:
         """Count bytes that were received and wait to be worked off, here or below."""
@@ -343,7 +352,7 @@ class Connection:
             action()
         except Exception:
             self._fail()
-        flush_touched(self._touched)
+        flush_touched(self._touched, self.turns, self)
 
     def take_turn(self) -> None:
         """Go on with what is left for another slice."""
@@ -353,7 +362,7 @@ class Connection:
                 self._work_off()
             except Exception:
                 self._fail()
-            flush_touched(self._touched)
+            flush_touched(self._touched, self.turns, self)
 
     def _start_turn(self) -> None:
         self._turn_read = self.reads
@@ -395,11 +404,11 @@ class Connection:
     def _is_turn_over(self) -> bool:
         """Look at the clock; the first look of a turn starts it, unless others wait already."""
         self._must_look = False
-        if self._is_held:
+        if self._is_held or len(self._touched) > AT_ONCE:
             return True
         if self._turn_read != self.reads:
             self._start_turn()
-            return self.turns.is_busy
+            return self.turns.is_busy or self.turns.is_round_over()
         return monotonic() >= self._turn_ends
 
     def _wait_for_turn(self) -> None:
@@ -412,11 +421,12 @@ class Connection:
 
     @property
     def _is_held(self) -> bool:
-        """True while the next frame has to wait because the peer does not read.
+        """True while the next frame has to wait: too much waits to be written out.
 
-        A frame that was begun is finished: a batch has one answer, and its size is bounded.
+        If that is because the peer does not read, a frame that was begun is finished: a batch has
+        one answer, and its size is bounded.
         """
-        return self.is_clogged and self._steps is None
+        return self._is_held_back or (self.is_clogged and self._steps is None)
 
     @property
     def queue(self) -> Hashable:
@@ -425,8 +435,20 @@ class Connection:
             return _NEWCOMERS
         return self.meter, self._rest_bytes > _SHORT_BYTES
 
+    def hold_back(self) -> None:
+        """Take nothing more of the peer until `go_on`."""
+        self._is_held_back = True
+        self.transport.pause_reading()
+
+    def go_on(self) -> None:
+        self._is_held_back = False
+        if self._rest:
+            self.turns.add(self)
+        else:
+            self._read_on()
+
     def _read_on(self) -> None:
-        if not (self.has_ended or self.is_clogged):
+        if not (self.has_ended or self.is_clogged or self._is_held_back):
             self.transport.resume_reading()
 
     def _feed_later(self, data: bytes) -> None:
@@ -464,7 +486,7 @@ class Connection:
         """Put one frame on the way; it leaves with the next flush."""
         if self.is_closed:
             return
-        if not self._out:
+        if not self._out or self.is_put_off:
             self._touched.append(self)
         self._out.append(frame)
 
@@ -596,15 +618,3 @@ def _run(action: Callable[[], None]) -> Iterator[bytes | None]:
     """Run `action` as the only step of what is left."""
     action()
     yield None
-
-
-def flush_touched(touched: list[Connection]) -> None:
-    """Write out, once each, the connections that have something to send."""
-    for connection in touched:
-        try:
-            connection.flush()
-        except Exception:
-            # Only this one pays, and nobody behind it in the list.
-            connection.session.on_fault()
-            connection.abort("our fault")
-    touched.clear()

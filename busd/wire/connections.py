@@ -11,10 +11,10 @@ from typing import Any
 import structlog
 
 from busd.errors import Busy, RequestError
-from busd.wire.connection import NOBODY, Connection, Session, WireLimits, flush_touched
+from busd.wire.connection import NOBODY, Connection, Session, WireLimits
 from busd.wire.credentials import Credentials
 from busd.wire.doorman import Doorman
-from busd.wire.driver import scheduler
+from busd.wire.flushing import flush_touched
 from busd.wire.sniff import Sniffer
 from busd.wire.turns import Schedule, Turns
 
@@ -36,14 +36,14 @@ class Connections:
         limits: WireLimits,
         doorman: Doorman,
         make_session: Callable[[Connection], Session],
+        schedule: Schedule,
         clock: Callable[[], float] = time.monotonic,
         end_session: Callable[[Any], None] = lambda session: None,
         encode_refusal: Callable[[RequestError], bytes] = lambda fault: b"",
-        make_schedule: Callable[[], Schedule] = scheduler,
     ) -> None:
         self.limits = limits
         self.touched: list[Connection] = []
-        self.turns = Turns(make_schedule)
+        self.turns = Turns(schedule)
         self.open: set[Connection] = set()
         self.encode_refusal = encode_refusal  # what a socket is told that gets no connection
         self._doorman = doorman
@@ -132,7 +132,7 @@ class Connections:
             self._pinged[connection] = now
 
     def flush(self) -> None:
-        flush_touched(self.touched)
+        flush_touched(self.touched, self.turns)
 
     def close_all(self) -> None:
         """Say goodbye to everybody."""

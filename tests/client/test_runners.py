@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 import trio
 import uvloop
@@ -15,6 +16,7 @@ from busd import Client, Incoming
 from tests.client.conftest import PATIENT
 from tests.client.restarts import Restartable, until_back
 
+BURST = 100
 Run = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 
 
@@ -66,3 +68,32 @@ def test_a_client_works_under_every_runner(run: Run, tmp_path: Path) -> None:
         run(main)
     finally:
         bus.end()
+
+
+@pytest.mark.parametrize("run", [run_asyncio, run_uvloop, run_trio])
+def test_a_client_takes_a_burst_under_every_runner(run: Run, tmp_path: Path) -> None:
+    """What is too much for one turn of the loop waits for another, which a transport plans."""
+    bus = Restartable(tmp_path)
+    handled: list[int] = []
+
+    async def main() -> None:
+        async with (
+            Client("ann", address=bus.address("unix")) as ann,
+            Client("bob", address=bus.address("unix")) as bob,
+        ):
+
+            @bob.on("count")
+            async def count(message: Incoming) -> None:
+                handled.append(message.payload["number"])
+
+            text = "x" * 1_000
+            async with anyio.create_task_group() as tasks:
+                for number in range(BURST):
+                    payload = {"type": "count", "number": number, "text": text}
+                    tasks.start_soon(ann.send, "bob", payload)
+
+    try:
+        run(main)
+    finally:
+        bus.end()
+    assert sorted(handled) == list(range(BURST))

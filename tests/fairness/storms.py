@@ -95,6 +95,11 @@ def _few_messages(target: Target) -> Strike:
     return lambda: _send_to_all(socks, message * (1_000 // len(message)))
 
 
+def _questions(target: Target) -> Strike:
+    socks = _members(target, 2_000)
+    return lambda: _send_to_all(socks, request("getStatus", {}, id=1) + b"\n")
+
+
 def _handshakes(target: Target) -> Strike:
     socks = _strangers(target, 2_000)
     head = _HANDSHAKE.format(key=random_key()).encode()
@@ -166,6 +171,7 @@ STORMS = [
     Storm("2,000 strangers, 4,000 empty lines", _few_empty_lines),
     Storm("1,000 peers, 32 KB of messages", _messages_to_nobody),
     Storm("2,000 peers, 1 KB of messages", _few_messages),
+    Storm("2,000 peers, getStatus", _questions),
     Storm("2,000 WebSocket handshakes at once", _handshakes),
     Storm("1,000 requests for /metrics", _pages),
     Storm("1,000 TLS handshakes at once", _tls_hellos),

@@ -185,7 +185,7 @@ class MemoryPair:
         self.connection = connection or Connection(
             LineFramer(4 * MIB),
             [],
-            Turns(lambda: soon.run),
+            Turns(soon.run),
             limits,
             on_gone=lambda gone: self.talk.on_gone(gone),
         )

@@ -43,7 +43,7 @@ class Bus:
     def __init__(self, certificates: Certificates, limits: WireLimits, tasks: TaskGroup) -> None:
         self.certificates = certificates
         self.talks: list[Talk] = []
-        self.connections = Connections(limits, Doorman(), self._make_session)
+        self.connections = Connections(limits, Doorman(), self._make_session, scheduler())
         self._tasks = tasks
         self._sock = listen_on(BusAddress("tcp", host="127.0.0.1", port=0))
         self.port: int = self._sock.getsockname()[1]
@@ -81,7 +81,7 @@ class Bus:
         connection = Connection(
             framer or LineFramer(4 * MIB),
             [],
-            Turns(scheduler),
+            Turns(scheduler()),
             WireLimits(),
             on_gone=lambda gone: talk.on_gone(gone),
         )

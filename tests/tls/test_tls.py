@@ -7,8 +7,8 @@ import ssl
 
 import pytest
 
+from busd.testing.transport import Soon
 from busd.wire.connection import Connection, WireLimits
-from busd.wire.driver import scheduler
 from busd.wire.lines import LineFramer
 from busd.wire.tls_settings import make_client_context
 from busd.wire.turns import Turns
@@ -221,7 +221,7 @@ def test_a_handshake_that_is_dropped_in_the_middle_stays_dropped(
 def test_a_connection_that_was_closed_before_it_was_made_says_nothing(
     server_context: ssl.SSLContext, client_context: ssl.SSLContext
 ) -> None:
-    connection = Connection(LineFramer(MIB), [], Turns(scheduler), WireLimits())
+    connection = Connection(LineFramer(MIB), [], Turns(Soon().run), WireLimits())
     connection.session = talk = QuietTalk(connection)
     connection.close(reason="the bus is stopping")
     pair = MemoryPair(client_context, server_context, host="localhost", connection=connection)

@@ -57,3 +57,45 @@ def test_a_batch_is_answered_in_one_array_before_what_comes_behind_it(bus: Memor
     first, second = (json.loads(frame) for frame in peer.frames)
     assert [answer["id"] for answer in first] == list(range(MANY))
     assert second["id"] == MANY
+
+
+def test_a_peer_with_nothing_left_to_be_worked_off_does_not_wait_for_a_turn(
+    bus: MemoryBus,
+) -> None:
+    flooder, peer = bus.join("agent:a"), bus.join("agent:b")
+    turns = bus.connections.turns
+    seen: list[bool] = []
+
+    def ask() -> None:
+        turns.slice_seconds = 60.0  # this round is not over
+        seen.append(turns.is_busy)
+        peer.feed(request("ping", {}, id="p") + b"\n")
+        bus._soon.run(lambda: seen.append(peer.transport.is_read_by_bus))
+
+    def start() -> None:
+        flooder.feed(pings())
+        bus._soon.run(ask)
+
+    bus._soon.run(start)
+    assert seen == [True, True]
+
+
+def test_requests_of_many_connections_wait_once_a_round_is_over(bus: MemoryBus) -> None:
+    peers = [bus.join(f"agent:{n}") for n in range(20)]
+    answered: list[int] = []
+
+    def count() -> None:
+        answered.append(sum(bool(peer.frames) for peer in peers))
+        if answered[-1] < len(peers):
+            bus._soon.run(count)
+
+    def ask() -> None:
+        for peer in peers:
+            peer.frames.clear()
+            peer.feed(request("getStatus", {}, id=1) + b"\n")
+        bus._soon.run(count)
+
+    bus._soon.run(ask)
+    assert answered[0] <= 1
+    assert answered == sorted(answered)
+    assert answered[-1] == len(peers)

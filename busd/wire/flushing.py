@@ -1,0 +1,75 @@
+"""Flushing: write out the connections that have something to send, once each per chunk.
+
+A message to thousands of peers would hold the loop for as long as the kernel takes to copy it
+thousands of times. So many connections are written out a few per round of the loop, and the one
+that caused it is not read until all of them are done: it cannot cause more meanwhile. Whatever
+else is sent to a connection that waits is written out at once, behind what waits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
+
+from busd.wire.turns import Turns
+
+if TYPE_CHECKING:
+    from busd.wire.connection import Connection
+
+AT_ONCE = 128  # connections
+_PER_ROUND = 32  # of 60 KB each take 2.5 ms
+
+
+def flush_touched(
+    touched: list[Connection], turns: Turns, sender: Connection | None = None
+) -> None:
+    """Write out, once each, the connections that have something to send."""
+    if len(touched) > AT_ONCE:
+        _LongFlush(touched, turns, sender)
+        return
+    for connection in touched:
+        _flush_one(connection)
+    touched.clear()
+
+
+def _flush_one(connection: Connection) -> None:
+    try:
+        connection.flush()
+    except Exception:
+        # Only this one pays, and nobody behind it in the list.
+        connection.session.on_fault()
+        connection.abort("our fault")
+
+
+class _LongFlush:
+    """Many connections that are written out in turns."""
+
+    def __init__(self, touched: list[Connection], turns: Turns, sender: Connection | None) -> None:
+        self._waiting = deque(touched)
+        touched.clear()
+        for connection in self._waiting:
+            connection.is_put_off = True
+        self._touched = touched
+        self._turns = turns
+        self._sender = sender
+        if sender is not None:
+            sender.hold_back()
+        turns.add(self)
+
+    @property
+    def queue(self) -> Hashable:
+        return "flush", None if self._sender is None else self._sender.meter
+
+    def take_turn(self) -> None:
+        """Write out the next few; uvloop does the work after this round, so it ends here."""
+        for _ in range(min(_PER_ROUND, len(self._waiting))):
+            connection = self._waiting.popleft()
+            connection.is_put_off = False
+            _flush_one(connection)
+        flush_touched(self._touched, self._turns)
+        self._turns.end_round()
+        if self._waiting:
+            self._turns.add(self)
+        elif self._sender is not None:
+            self._sender.go_on()
