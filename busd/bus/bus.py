@@ -127,8 +127,7 @@ class Bus:
             raise InvalidParams("sendMessage: payload must be an object", member="payload")
         if self.is_stopping:
             raise Busy("the bus is stopping", retrySeconds=1)
-        account = sender.account
-        copies = len(peers)
+        account, copies = sender.account, len(peers)
         unanswered = account.unanswered + copies
         if unanswered > account.may_wait:
             raise account.refuse_message(copies)

@@ -133,6 +133,7 @@ class Connection:
         "_on_closing",
         "_on_gone",
         "_out",
+        "_put_off",
         "_reads_at_ping",
         "_rest",
         "_rest_bytes",
@@ -149,7 +150,6 @@ class Connection:
         "held_bytes",
         "is_clogged",
         "is_closed",
-        "is_put_off",
         "is_slow",
         "limits",
         "meter",
@@ -204,7 +204,7 @@ class Connection:
         self._steps: Iterator[bytes | None] | None = None
         self._must_look = False  # at the clock, after this frame
         self._is_held_back = False  # until all that it sent to many is written out
-        self.is_put_off = False  # what it has to send is written out in turns
+        self._put_off: tuple[bytes, ...] = ()  # to be written out in turns
         self._turn_ends = 0.0
         self._turn_read = 0  # the chunk at which the turn started: the first look starts it
         self._on_closing = on_closing
@@ -226,14 +226,9 @@ class Connection:
     def data_received(self, data: bytes) -> None:
         """Pass each frame of this chunk up, as far as a slice goes, then flush what it touched."""
         self.reads += 1
-        turns = self.turns
-        turns.unseen_bytes += len(data)
+        size = len(data)
         try:
-            is_late = (
-                self.deadline != inf
-                or (turns.unseen_bytes > LOOK_BYTES and len(data) > QUICK_BYTES)
-            ) and turns.is_round_over()
-            if is_late or self._rest:
+            if self._rest or ((size > QUICK_BYTES or self.deadline != inf) and self._is_late(size)):
                 self._feed_later(data)
                 return
             receive = self.session.receive
@@ -244,22 +239,23 @@ class Connection:
                     if not self._must_look:
                         continue
                 if self._steps is not None:
-                    self._keep(frames, len(data))
+                    self._keep(frames, size)
                     self._work_off()
                     break
                 if self._is_turn_over():
                     following = next(frames, _END)
                     if following is _END:
                         continue  # nothing is left that could wait
-                    self._keep(chain((following,), frames), len(data))
+                    self._keep(chain((following,), frames), size)
                     self._wait_for_turn()
                     break
             else:
                 framer = self.framer  # another one if the first byte has decided, or on closing
                 if framer.wants_flush or framer.violation is not None:
                     self._judge_framing()
-                self._count_held()
-                if len(data) >= _MANY_BYTES and not self.is_closed:
+                if framer.held_bytes or self.held_bytes:
+                    self._count_held()
+                if size >= _MANY_BYTES and not self.is_closed:
                     self._wait_for_turn()
         except Exception:
             self._fail()
@@ -451,6 +447,12 @@ class Connection:
         if not (self.has_ended or self.is_clogged or self._is_held_back):
             self.transport.resume_reading()
 
+    def _is_late(self, size: int) -> bool:
+        """Return whether a chunk comes when this round of the loop has taken its time already."""
+        turns = self.turns
+        turns.unseen_bytes += size
+        return (turns.unseen_bytes > LOOK_BYTES or self.deadline != inf) and turns.is_round_over()
+
     def _feed_later(self, data: bytes) -> None:
         """Have a chunk worked off after what waits already, here and elsewhere."""
         had_rest = bool(self._rest)
@@ -484,15 +486,21 @@ class Connection:
 
     def send(self, frame: bytes) -> None:
         """Put one frame on the way; it leaves with the next flush."""
-        if self.is_closed:
-            return
-        if not self._out or self.is_put_off:
+        out = self._out
+        if not out:
+            if self.is_closed:
+                return
             self._touched.append(self)
-        self._out.append(frame)
+        out.append(frame)
+
+    def put_off(self) -> None:
+        """Keep apart what waits: whatever is sent from now on is written out at once, behind it."""
+        self._put_off += tuple(self._out)
+        self._out.clear()
 
     def has_unsent(self) -> bool:
         """True while a frame has not even been given to the transport."""
-        return bool(self._out)
+        return bool(self._out or self._put_off)
 
     def flush(self) -> None:
         """Write out what waits; called once per chunk, not per frame."""
@@ -508,6 +516,9 @@ class Connection:
             self.session.on_flushed_after_end()
 
     def _write_out(self) -> None:
+        if self._put_off:
+            self._out[:0] = self._put_off
+            self._put_off = ()
         buffers = self.framer.encode(self._out)
         if len(buffers) == 1:
             self.transport.write(buffers[0])
@@ -565,6 +576,7 @@ class Connection:
         if not self.is_closed:
             self.is_closed = True
             self._out.clear()
+            self._put_off = ()
             self._rest.clear()
             self._waiting_bytes -= self._rest_bytes
             self._rest_bytes = 0

@@ -29,17 +29,13 @@ def flush_touched(
         _LongFlush(touched, turns, sender)
         return
     for connection in touched:
-        _flush_one(connection)
+        try:
+            connection.flush()
+        except Exception:
+            # Only this one pays, and nobody behind it in the list.
+            connection.session.on_fault()
+            connection.abort("our fault")
     touched.clear()
-
-
-def _flush_one(connection: Connection) -> None:
-    try:
-        connection.flush()
-    except Exception:
-        # Only this one pays, and nobody behind it in the list.
-        connection.session.on_fault()
-        connection.abort("our fault")
 
 
 class _LongFlush:
@@ -49,7 +45,7 @@ class _LongFlush:
         self._waiting = deque(touched)
         touched.clear()
         for connection in self._waiting:
-            connection.is_put_off = True
+            connection.put_off()
         self._touched = touched
         self._turns = turns
         self._sender = sender
@@ -63,10 +59,8 @@ class _LongFlush:
 
     def take_turn(self) -> None:
         """Write out the next few; uvloop does the work after this round, so it ends here."""
-        for _ in range(min(_PER_ROUND, len(self._waiting))):
-            connection = self._waiting.popleft()
-            connection.is_put_off = False
-            _flush_one(connection)
+        count = min(_PER_ROUND, len(self._waiting))
+        flush_touched([self._waiting.popleft() for _ in range(count)], self._turns)
         flush_touched(self._touched, self._turns)
         self._turns.end_round()
         if self._waiting:

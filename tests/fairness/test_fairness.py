@@ -21,7 +21,7 @@ SHORT = ("getStatus, answers not read", "messages of a MiB to itself")
 def bus() -> MemoryBus:
     """A bus that ends a turn at every look at the clock."""
     bus = MemoryBus()
-    bus.connections.turns.slice_seconds = 0.0
+    bus.connections.turns.slice_seconds = bus.connections.turns.round_seconds = 0.0
     return bus
 
 

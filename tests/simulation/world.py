@@ -42,7 +42,8 @@ class World:
         self.limits = replace(LIMITS, max_unanswered=self.random.choice([1, 6, 6, 50]))
         self.bus = MemoryBus(self.limits, wire=WIRE, policy=self.policy)
         if seed % 2:  # end a turn at every look at the clock: nearly everything takes several
-            self.bus.connections.turns.slice_seconds = 0.0
+            turns = self.bus.connections.turns
+            turns.slice_seconds = turns.round_seconds = 0.0
         self.ledger = Ledger(self.bus.clock, LIMITS.max_ack_bytes)
         self.actors: list[Actor] = []
         self.story: deque[str] = deque(maxlen=25)

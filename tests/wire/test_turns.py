@@ -16,7 +16,7 @@ MANY = 300
 def bus() -> MemoryBus:
     """A bus that ends a turn at every look at the clock."""
     bus = MemoryBus()
-    bus.connections.turns.slice_seconds = 0.0
+    bus.connections.turns.slice_seconds = bus.connections.turns.round_seconds = 0.0
     return bus
 
 
@@ -67,7 +67,7 @@ def test_a_peer_with_nothing_left_to_be_worked_off_does_not_wait_for_a_turn(
     seen: list[bool] = []
 
     def ask() -> None:
-        turns.slice_seconds = 60.0  # this round is not over
+        turns.slice_seconds = turns.round_seconds = 60.0  # this round is not over
         seen.append(turns.is_busy)
         peer.feed(request("ping", {}, id="p") + b"\n")
         bus._soon.run(lambda: seen.append(peer.transport.is_read_by_bus))
@@ -96,6 +96,6 @@ def test_requests_of_many_connections_wait_once_a_round_is_over(bus: MemoryBus) 
         bus._soon.run(count)
 
     bus._soon.run(ask)
-    assert answered[0] <= 1
+    assert answered[0] <= 3  # the first looks at the clock find out whether a round has begun
     assert answered == sorted(answered)
     assert answered[-1] == len(peers)
