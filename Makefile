@@ -19,7 +19,7 @@ TESTS_AT_ONCE ?= $(shell echo $$((2 * $$(nproc))))
 test: export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help run test systemd lint fix bench clean
+.PHONY: help run test system-packages lint fix bench clean
 
 help:
 	@echo "make run    start a bus in the foreground (ARGS=\"--loop trio\" …)"
@@ -31,14 +31,16 @@ help:
 run: $(VENV)/run.ok
 	@exec $(BIN)/busd serve $(ARGS)
 
-test: lint systemd
+test: lint system-packages
 	$(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --maxprocesses 16 --dist worksteal $(ARGS)
 
-# A real service manager for the tests of the units; without one they say so and are skipped.
-systemd:
-	@[ -x /lib/systemd/systemd ] || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || \
+# A real service manager for the tests of the units, a real browser for those of web pages; without
+# them these tests are skipped, and the summary says why.
+system-packages:
+	@{ [ -x /lib/systemd/systemd ] && command -v chromium >/dev/null; } || \
+		[ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || \
 		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends \
-		  systemd iproute2 util-linux; } || true
+		  systemd iproute2 util-linux chromium >/dev/null; } || true
 
 lint: $(VENV)/test.ok .mypy/busd_plugins
 	$(BIN)/ruff format --check --quiet . || { echo "run: make fix"; exit 1; }
