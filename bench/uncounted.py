@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from busd.bus import delivery
-from busd.ops.cli import main
+from busd.cli.main import main
 
 if __name__ == "__main__":
     # Every bit set: no call is one of those that are timed.

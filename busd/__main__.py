@@ -1,5 +1,5 @@
 """`python -m busd` is `busd`."""
 
-from busd.ops.cli import main
+from busd.cli.main import main
 
 main()

@@ -31,8 +31,6 @@ from busd.bus.journal_store import open_journal
 from busd.errors import ConfigError
 from busd.ops import notify
 from busd.ops.admin import JOURNAL_FILE, admin_methods
-from busd.ops.config import Settings, changes, keep_fixed
-from busd.ops.doubts import find_doubts
 from busd.ops.inherit import places_to_listen
 from busd.ops.log_limit import REPORT_SECONDS, log_limit
 from busd.ops.offload import Offload
@@ -42,6 +40,8 @@ from busd.ops.tokens import TokenStore
 from busd.plugin.file_safety import find_danger, find_danger_above
 from busd.plugin.host import PluginHost
 from busd.rpc.envelope import encode_failure
+from busd.settings.config import Settings, changes, keep_fixed
+from busd.settings.doubts import find_doubts
 from busd.wire.bus_address import BusAddress
 from busd.wire.connections import Connections
 from busd.wire.doorman import Doorman

@@ -15,13 +15,13 @@ import msgspec
 import busd.errors
 from busd.agent.settings import WorkerSettings
 from busd.bus.access import Grant
+from busd.cli.main import cli
 from busd.errors import NotInitialized, RequestError
 from busd.ops.admin import admin_methods
-from busd.ops.cli import cli
-from busd.ops.config import Settings
-from busd.ops.default_config import ABOUT, default_of, encode_value
 from busd.ops.running import RunningBus
 from busd.plugin.plugin import HOOKS, Plugin
+from busd.settings.config import Settings
+from busd.settings.defaults import ABOUT, default_of, encode_value
 from busd.testing import MemoryBus
 from busd_plugins.bub import plugin as bub
 from tests.plugin.sources import GREET

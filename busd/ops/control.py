@@ -12,13 +12,12 @@ from busd import __version__
 from busd.bus.methods import Nothing
 from busd.bus.peer import RemotePeer
 from busd.errors import AccessRefused, Busy
-from busd.ops.doubts import find_doubts
-from busd.ops.finding import Finding
 from busd.ops.reloads import Reloaded
 from busd.ops.running import RunningBus
 from busd.rpc.endpoint import Asker
 from busd.rpc.envelope import RequestId
 from busd.rpc.methods import DEFERRED, Methods
+from busd.settings.doubts import Finding, find_doubts
 
 log = structlog.get_logger("busd.ops")
 

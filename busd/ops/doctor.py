@@ -11,7 +11,6 @@ from pathlib import Path
 
 from busd import __version__
 from busd.errors import BusdError, ConfigError
-from busd.ops.config import Settings, load_settings
 from busd.ops.doctor_bus import (
     AskedBus,
     ask_bus,
@@ -22,13 +21,12 @@ from busd.ops.doctor_bus import (
     find_examined,
     listening_places,
 )
-from busd.ops.doctor_guard import check_guard
-from busd.ops.doctor_units import SPARE_FILES, examine_units, has_failed
-from busd.ops.doubts import check_listening, find_doubts
-from busd.ops.finding import Finding, run_quietly
+from busd.ops.doctor_units import SPARE_FILES, check_guard, examine_units, has_failed, run_quietly
 from busd.ops.install import Layout
 from busd.ops.tokens import TOKEN_FILES, check_private
 from busd.plugin.file_safety import find_danger, find_danger_above
+from busd.settings.config import Settings, load_settings
+from busd.settings.doubts import Finding, check_listening, find_doubts
 from busd.wire.places import state_directory
 
 _MIB = 1024 * 1024

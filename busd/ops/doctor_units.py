@@ -1,15 +1,18 @@
-"""Examine the units: are they installed, of this version, running, and will they stay?"""
+"""Examine the units: are they installed, current and running, and does the workers' guard run?"""
 
 from __future__ import annotations
 
 import getpass
+import os
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 from busd import __version__
-from busd.ops.finding import Finding, run_quietly
 from busd.ops.install import UNITS, Layout, files_for, find_program, read_text, written_by
+from busd.settings.doubts import Finding
 from busd.wire.bus_address import BusAddress, parse_bus_address
 
 _ASKED = (
@@ -18,6 +21,11 @@ _ASKED = (
 )
 _BAD_CONFIGURATION = "78"
 SPARE_FILES = 100  # besides connections: the journal, the listeners, the loop
+
+_PATIENCE_SECONDS = 5.0
+# In the folder `units` of the state directory: the bus that a guard watches, by its pid.
+_GUARD_FILE = re.compile(r"(busd-guard-[0-9a-f]+)-(keep|[0-9]+)\.pid")
+_LIST_UNITS = ("list-units", "--plain", "--no-legend", "--full", "--no-pager", "--state=active")
 
 Facts = dict[str, str]  # what `systemctl show` says of a unit
 
@@ -153,3 +161,48 @@ def check_linger() -> Iterator[Finding]:
     else:
         words = "the bus stops when you log out"
         yield Finding("lingering", "warning", words, "loginctl enable-linger")
+
+
+def check_guard(state: Path) -> Iterator[Finding]:
+    """Does the guard of a running bus run? Nothing is said of a bus that has none."""
+    for file in sorted(state.glob("units/busd-guard-*.pid")):
+        name = _GUARD_FILE.fullmatch(file.name)
+        if name is None or not _is_alive(file):
+            continue  # a bus that was killed; the next one removes it
+        running = _running_units(f"{name[1]}*-{name[2]}.service")
+        if running:
+            yield Finding("guard", "ok", f"{running[0]} runs: workers end with the bus")
+        elif running is not None:
+            words = f"{file.stem}.service has ended, and systemd ended the workers with it"
+            fix = "send a message: the next worker gets a new guard; journalctl says who ended it"
+            yield Finding("guard", "warning", words, fix)
+
+
+def _is_alive(file: Path) -> bool:
+    try:
+        return Path(f"/proc/{int(file.read_text())}").exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _running_units(pattern: str) -> list[str] | None:
+    """List the active units of the managers that a bus may use; None if none of them answers."""
+    flavours = ("--user", "--system") if os.geteuid() == 0 else ("--user",)
+    said = [run_quietly(["systemctl", flavour, *_LIST_UNITS, pattern]) for flavour in flavours]
+    answers = [answer for answer in said if answer is not None]
+    if not answers:
+        return None
+    return [line.split()[0] for answer in answers for line in answer.splitlines() if line]
+
+
+def run_quietly(command: list[str]) -> str | None:
+    """Give what a program says, None if it is not there, fails or takes too long."""
+    if shutil.which(command[0]) is None:
+        return None
+    try:
+        done = subprocess.run(  # noqa: S603 - the words are ours
+            command, capture_output=True, text=True, timeout=_PATIENCE_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

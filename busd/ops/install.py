@@ -21,7 +21,7 @@ import msgspec
 
 from busd import __version__
 from busd.errors import BusdError
-from busd.ops.default_config import encode_default_config
+from busd.settings.defaults import encode_default_config
 from busd.wire.bus_address import DEFAULT_PORT
 
 Flavour = Literal["user", "system"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from busd.ops.config import Settings
 from busd.ops.metrics import BusCollector
 from busd.ops.running import RunningBus
+from busd.settings.config import Settings
 from busd.wire.bus_address import parse_bus_address
 from busd.wire.doorman import Page
 

@@ -7,11 +7,11 @@ from typing import Protocol
 import anyio
 
 from busd.bus.bus import Bus
-from busd.ops.config import Settings
 from busd.ops.offload import Offload
 from busd.ops.reloads import Reloaded, Reloads
 from busd.ops.tokens import TokenStore
 from busd.plugin.host import PluginHost
+from busd.settings.config import Settings
 from busd.wire.connections import Connections
 from busd.wire.listener import Listener
 

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from busd.ops.cli_agents import agent_rows
+from busd.cli.agents import agent_rows
 from busd_plugins.bub.chats import Chat
 from tests.agents.bridges import Bridge, light_workers, open_bridge
 from tests.daemons import PATIENCE_SECONDS, Daemon, Loop, open_daemon

@@ -15,8 +15,8 @@ import pytest
 from websockets.datastructures import Headers
 from websockets.http11 import Request
 
-from busd.ops.config import Settings
 from busd.ops.pages import host_names
+from busd.settings.config import Settings
 from busd.wire.doorman import Doorman, Page
 from tests.daemons import PATIENCE_SECONDS, Daemon, Loop, open_daemon, serve_args
 from tests.http_pages import fetch, fetch_over
@@ -27,7 +27,7 @@ _FREEZING_BUS = """
 import sys, time
 from pathlib import Path
 from busd.bus.methods import Done, Nothing, methods
-from busd.ops.cli import main
+from busd.cli.main import main
 
 until = Path(sys.argv.pop(1))
 

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from busd.ops.chat_keys import Keys
+from busd.chat.keys import Keys
 from tests.ops.partner import Partner
 from tests.ops.pseudo_terminal import BACKSPACE, CTRL_C, CTRL_D
 from tests.ops.terminal import Terminal

@@ -14,8 +14,8 @@ from busd import (
     Refuse,
     __version__,
 )
+from busd.cli.main import cli, exit_code_of
 from busd.errors import ConfigError, MalformedAddress, MalformedPattern
-from busd.ops.cli import cli, exit_code_of
 from tests.ops.terminal import Terminal
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from busd.errors import ConfigError
-from busd.ops.config import Settings, load_settings, setting_names
+from busd.settings.config import Settings, load_settings, setting_names
 
 
 def numbers(kind: type[msgspec.Struct] = Settings, prefix: str = "") -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ import pytest
 
 from busd.bus.access import Grant
 from busd.errors import ConfigError
-from busd.ops.config import Settings, changes, config_files, keep_fixed, load_settings
+from busd.settings.config import Settings, changes, config_files, keep_fixed, load_settings
 from tests.ops.terminal import Terminal
 
 SIZE = "BUSD_WIRE_MAX_FRAME_BYTES"

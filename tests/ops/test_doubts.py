@@ -12,9 +12,9 @@ import pytest
 
 import busd
 from busd.agent.settings import AgentsSettings
-from busd.ops.config import Settings, variables
-from busd.ops.doubts import OTHER_VARIABLES, find_doubts
 from busd.plugin.host import PluginSettings
+from busd.settings.config import Settings, variables
+from busd.settings.doubts import OTHER_VARIABLES, find_doubts
 from tests.daemons import Loop, open_daemon
 from tests.ops.terminal import Terminal
 from tests.reload.conftest import Reloading

@@ -70,8 +70,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
         names = set(archive.namelist())
         [entries] = [archive.read(name) for name in names if name.endswith("entry_points.txt")]
     assert {name.split("/")[0] for name in names} == {"busd", f"busd-{__version__}.dist-info"}
-    assert {"busd/py.typed", "busd/testing/__init__.py", "busd/ops/cli.py"} <= names
-    assert b"busd = busd.ops.cli:main" in entries
+    assert {"busd/py.typed", "busd/testing/__init__.py", "busd/cli/main.py"} <= names
+    assert b"busd = busd.cli.main:main" in entries
 
 
 def test_an_empty_environment_can_run_a_bus_and_talk_over_it(

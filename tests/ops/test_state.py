@@ -20,7 +20,7 @@ from tests.wire_peers import connect
 # The program is loaded first: another user may not even be able to read it.
 AS_NOBODY = """
 import os, busd.daemon, busd.ops.logs
-from busd.ops.cli import main
+from busd.cli.main import main
 os.setuid(65534)
 main()
 """

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from busd.agent.settings import WorkerSettings
 from busd.bus.access import Grant
-from busd.ops.config import Settings, load_settings, setting_names
-from busd.ops.default_config import ABOUT, encode_default_config
+from busd.settings.config import Settings, load_settings, setting_names
+from busd.settings.defaults import ABOUT, encode_default_config
 from tests.test_readme import rows_of
 
 TEXT = encode_default_config({}, "systemctl reload busd")

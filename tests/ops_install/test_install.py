@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from busd import __version__
+from busd.cli.install import install as install_command
 from busd.errors import BusdError
-from busd.ops.cli_install import install as install_command
 from busd.ops.install import (
     Layout,
     files_for,

@@ -17,11 +17,11 @@ import anyio
 import anyio.lowlevel
 import click
 
+from busd.chat.keys import CLEAR_LINE, MAX_LINE_BYTES, PASTE_OFF, PASTE_ON, Keys, shown
 from busd.errors import BusdError
-from busd.ops.chat_keys import CLEAR_LINE, MAX_LINE_BYTES, PASTE_OFF, PASTE_ON, Keys, shown
 
 if TYPE_CHECKING:
-    from busd.ops.chat_prompt import Prompt
+    from busd.chat.prompt import Prompt
 
 Mode = Literal["as found", "prompt", "keys"]
 _CHUNK_BYTES = 1 << 16
@@ -48,7 +48,7 @@ class ChatInput:
             return
         import termios
 
-        from busd.ops.chat_prompt import Prompt, knows_paste
+        from busd.chat.prompt import Prompt, knows_paste
 
         self._found = termios.tcgetattr(self._file)
         self._file = _open_again(self._file)
@@ -91,7 +91,7 @@ class ChatInput:
 
         Ctrl-C clears a line that is half typed; on an empty one it raises Exit.
         """
-        from busd.ops.chat_prompt import INTERRUPTED
+        from busd.chat.prompt import INTERRUPTED
 
         assert self._prompt is not None
         if self._keys.lines:

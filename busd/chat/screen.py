@@ -7,9 +7,9 @@ import sys
 
 import click
 
-from busd.ops.chat_input import ChatInput
-from busd.ops.chat_keys import CLEAR_LINE, PROMPT
-from busd.ops.cli_talk import printable
+from busd.chat.input import ChatInput
+from busd.chat.keys import CLEAR_LINE, PROMPT
+from busd.ops.output import printable
 
 
 class Screen:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import anyio
 import click
 
+from busd.chat.hearing import Hearing
+from busd.chat.input import ChatInput
+from busd.chat.saying import Saying
+from busd.chat.screen import Screen
+from busd.chat.turn import Turn
+from busd.chat.turns import Turns
 from busd.errors import BusdError, CallRefused, ConnectionLost, NoAnswer
-from busd.ops.chat_hearing import Hearing
-from busd.ops.chat_input import ChatInput
-from busd.ops.chat_saying import Saying
-from busd.ops.chat_screen import Screen
-from busd.ops.chat_turn import Turn
-from busd.ops.chat_turns import Turns
 from busd.vocabulary.addresses import event_address
 
 if TYPE_CHECKING:

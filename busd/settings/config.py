@@ -19,7 +19,8 @@ from busd.bus.delivery import DeliveryLimits
 from busd.bus.journal import JournalSettings
 from busd.bus.quota import QuotaLimits
 from busd.errors import ConfigError
-from busd.ops.config_bounds import (
+from busd.plugin.host import PluginSettings
+from busd.settings.bounds import (
     MAX_FILE_BYTES,
     MAX_FILES,
     check_numbers,
@@ -27,7 +28,6 @@ from busd.ops.config_bounds import (
     check_text,
     one_line,
 )
-from busd.plugin.host import PluginSettings
 from busd.wire.bus_address import parse_bus_address
 from busd.wire.connection import MIN_FRAME_BYTES, WireLimits
 from busd.wire.places import default_listen, state_directory

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from busd.ops.cli_install import chosen_flavour, flavour_option
+from busd.cli.install import chosen_flavour, flavour_option
 
 if TYPE_CHECKING:
-    from busd.ops.finding import Finding
+    from busd.settings.doubts import Finding
 
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from busd.ops.cli_talk import bus_options, print_json, print_table, with_client
+from busd.cli.talk import bus_options, with_client
+from busd.ops.output import print_json, print_table
 
 
 @click.group()
@@ -144,8 +145,8 @@ def config_check(path: str | None, as_json: bool) -> None:
     Example:
       busd config check --config busd.toml
     """
-    from busd.ops.config import config_files, load_settings
-    from busd.ops.doubts import check_listening, find_doubts
+    from busd.settings.config import config_files, load_settings
+    from busd.settings.doubts import check_listening, find_doubts
 
     settings = load_settings(path)
     found = [*check_listening(settings), *find_doubts(settings)]
@@ -171,7 +172,7 @@ def config_show(path: str | None, as_json: bool) -> None:
     """
     import msgspec
 
-    from busd.ops.config import load_settings
+    from busd.settings.config import load_settings
 
     settings = load_settings(path)
     if as_json:

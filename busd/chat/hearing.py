@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
+from busd.chat.screen import harmless_line
+from busd.chat.turn import Failed, Prompt, Step, Turn, Words
 from busd.errors import BusdError, Refuse
-from busd.ops.chat_screen import harmless_line
-from busd.ops.chat_turn import Failed, Prompt, Step, Turn, Words
-from busd.ops.cli_talk import print_json
+from busd.ops.output import print_json
 from busd.rpc.reading import Id
 from busd.vocabulary.bub import AgentEvent, RouteAssigned, SpawnResult, TgMessage, TgReply
 from busd.vocabulary.payload import read_message
 
 if TYPE_CHECKING:
+    from busd.chat.chat import Chat
     from busd.client.incoming import Incoming
-    from busd.ops.chat import Chat
 
 
 class Hearing:

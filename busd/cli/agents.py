@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from busd.cli.talk import bus_options, with_client
 from busd.errors import BusdError, CallRefused
-from busd.ops.cli_talk import bus_options, print_json, print_table, printable, with_client
+from busd.ops.output import print_json, print_table, printable
 
 if TYPE_CHECKING:
     from busd.client.client import Client

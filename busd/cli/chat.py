@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from busd.cli.talk import bus_options, with_client
 from busd.errors import BusdError
-from busd.ops.cli_talk import bus_options, with_client
 
 if TYPE_CHECKING:
+    from busd.chat.chat import Chat, Command
     from busd.client.client import Client
-    from busd.ops.chat import Chat, Command
 
 _ROUTE = "system:route"
 _HELP = """\
@@ -65,7 +65,7 @@ def chat(
         click.echo(f"you chat elsewhere already; here you are {name}", err=True)
 
     async def talk(bus: Client) -> None:
-        from busd.ops.chat import Chat
+        from busd.chat.chat import Chat
 
         conversation = Chat(bus, agent or _ROUTE, as_json=as_json, answer_seconds=timeout)
         conversation.screen.whisper(f"you are {bus.client_id}; /help names the commands")
@@ -93,8 +93,8 @@ def _commands() -> dict[str, Command]:
 
 
 async def _show_agents(chat: Chat) -> None:
-    from busd.ops.cli_agents import agent_rows
-    from busd.ops.cli_talk import print_json, print_table
+    from busd.cli.agents import agent_rows
+    from busd.ops.output import print_json, print_table
 
     found = await chat.bus.call("agents.list")
     chat.screen.end_line()

@@ -11,6 +11,17 @@ from typing import Any
 import click
 
 from busd import __version__
+from busd.cli.agents import agents
+from busd.cli.chat import chat
+from busd.cli.control import address, reload, stop
+from busd.cli.doctor import doctor
+from busd.cli.install import install
+from busd.cli.journal import log, trace
+from busd.cli.operate import config, explain, token
+from busd.cli.plugins import plugins
+from busd.cli.serve import serve
+from busd.cli.talk import call, describe, listen, send, status
+from busd.cli.worker import worker
 from busd.errors import (
     BusdError,
     BusForbidden,
@@ -21,17 +32,7 @@ from busd.errors import (
     NoAnswer,
     RequestError,
 )
-from busd.ops.cli_agents import agents
-from busd.ops.cli_chat import chat
-from busd.ops.cli_control import address, reload, stop
-from busd.ops.cli_doctor import doctor
-from busd.ops.cli_install import install
-from busd.ops.cli_journal import log, trace
-from busd.ops.cli_operate import config, explain, token
-from busd.ops.cli_plugins import plugins
-from busd.ops.cli_serve import serve
-from busd.ops.cli_talk import call, describe, listen, printable, send, status
-from busd.ops.cli_worker import worker
+from busd.ops.output import printable
 
 FAILURE, USAGE, UNREACHABLE, TRY_AGAIN, REFUSED, MISCONFIGURED = 1, 2, 69, 75, 77, 78
 _BUSY_CODE, _NO_ENTRY_CODE = -32004, -32005

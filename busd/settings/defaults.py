@@ -8,7 +8,7 @@ from typing import get_args, get_origin
 
 import msgspec
 
-from busd.ops.config import Settings
+from busd.settings.config import Settings
 
 _HEAD = """\
 # The settings of busd. Each line shows a default; take away its # to change it.

@@ -16,7 +16,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from busd.ops.chat_keys import PROMPT, shown
+from busd.chat.keys import PROMPT, shown
 from busd.wire.places import state_directory
 
 INTERRUPTED = "\x03"

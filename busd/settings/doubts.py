@@ -1,6 +1,6 @@
-"""Second thoughts on settings that can be read: what a start would refuse, and what is doubtful.
+"""Check settings that can be read: what a start would refuse, and likely mistakes.
 
-Doubtful is what an operator may say, but has hardly meant; the bus starts all the same.
+A likely mistake produces a warning; the bus starts all the same.
 """
 
 from __future__ import annotations
@@ -8,17 +8,20 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
 
 from busd.agent.command import worker_command
 from busd.agent.program_check import find_program_fault, has_openai_extra, openai_extra_fix
 from busd.agent.settings import WorkerSettings
 from busd.errors import ConfigError
-from busd.ops.config import Settings, setting_names, variable_of, variables
-from busd.ops.finding import Finding
+from busd.settings.config import Settings, setting_names, variable_of, variables
 from busd.wire.bus_address import parse_bus_address
 from busd.wire.sockets import check_place
 from busd.wire.tls_settings import Certificates
 
+Level = Literal["ok", "warning", "problem"]
 # What clients and workers read, or are given: no settings of the bus.
 OTHER_VARIABLES = (
     "BUSD_ADDRESS",
@@ -36,6 +39,15 @@ OTHER_VARIABLES = (
     "BUSD_WORKERS_OF",
     "BUSD_WORKSPACE",
 )
+
+
+class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one check found; `fix` is a command or a sentence."""
+
+    item: str
+    level: Level
+    says: str
+    fix: str = ""
 
 
 def check_listening(settings: Settings) -> Iterator[Finding]:

@@ -57,8 +57,8 @@ def serve(as_json: bool, config: str | None, listen: tuple[str, ...], **flags: A
       busd serve --config busd.toml --loop trio
     """
     from busd.daemon import run_daemon
-    from busd.ops.config import load_settings
     from busd.ops.logs import set_up_logs
+    from busd.settings.config import load_settings
 
     said = {"listen": list(listen) or None, **flags}
     set_up_logs(load_settings(config, said).log_level)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from busd.errors import BusdError, NoAnswer
+from busd.ops.output import harmless_json, print_json, print_table, printable
 
 if TYPE_CHECKING:
     from busd.bus.message import Ack, Receipt
@@ -51,26 +52,6 @@ def with_client(
 
 def _own_name() -> str:
     return f"cli:{os.getpid()}"
-
-
-def print_json(value: object) -> None:
-    click.echo(_harmless_json(value))
-    sys.stdout.flush()
-
-
-def _harmless_json(value: object) -> str:
-    """Give one line of JSON in which nothing steers the terminal."""
-    import json
-
-    import msgspec
-
-    text = msgspec.json.encode(value).decode()
-    if text.isprintable():
-        return text
-    # What separates words becomes a space; everything else stands in a string and is escaped.
-    return "".join(
-        c if c.isprintable() else " " if c in "\n\r\t" else json.dumps(c)[1:-1] for c in text
-    )
 
 
 def _parse_object(text: str, what: str) -> dict[str, Any]:
@@ -243,11 +224,6 @@ def _shown(message: Incoming) -> str:
     return text if isinstance(text, str) else bytes(message.raw).decode()
 
 
-def printable(text: str, keep: str = "\n\t") -> str:
-    """Keep what strangers write from steering the terminal."""
-    return "".join(c if c.isprintable() or c in keep else "\ufffd" for c in text)
-
-
 @click.command()
 @click.argument("method")
 @click.argument("params", required=False, default="{}", metavar="[JSON]")
@@ -267,7 +243,7 @@ def call(
 
     body = _parse_object(params, "params")
     result = with_client(address, lambda bus: bus.call(method, body), timeout=timeout)
-    text = _harmless_json(result)
+    text = harmless_json(result)
     click.echo(text if as_json else msgspec.json.format(text))
 
 
@@ -292,13 +268,6 @@ def status(address: str | None, as_json: bool) -> None:
         rows.append((peer["clientId"], peer["connectionId"], known_by, subscriptions, str(about)))
     click.echo(f"{found['serverId']}: {len(rows) - 1} connected")
     print_table(rows)
-
-
-def print_table(rows: Sequence[tuple[str, ...]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        click.echo(printable("  ".join(cells).rstrip(), keep=""))
 
 
 @click.command()

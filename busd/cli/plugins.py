@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
+from busd.cli.agents import LsByDefault
+from busd.cli.talk import bus_options, with_client
 from busd.errors import BusdError
-from busd.ops.cli_agents import LsByDefault
-from busd.ops.cli_talk import bus_options, print_json, print_table, with_client
+from busd.ops.output import print_json, print_table
 
 
 @click.group(cls=LsByDefault)

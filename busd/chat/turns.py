@@ -7,7 +7,7 @@ from collections.abc import Callable
 import anyio
 from ulid import ULID
 
-from busd.ops.chat_turn import Prompt, Turn
+from busd.chat.turn import Prompt, Turn
 
 _MAX_ENDED = 100  # turns whose late words are not shown
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET, Raw, UnsetType
 from ulid import ULID
 
+from busd.chat.screen import harmless_line
+from busd.chat.turn import Prompt, Turn, cancel_of
 from busd.errors import BusdError, ConnectionLost, NoAnswer, Refuse
-from busd.ops.chat_screen import harmless_line
-from busd.ops.chat_turn import Prompt, Turn, cancel_of
 from busd.rpc.reading import Id
 from busd.vocabulary.bub import GeneralResponse, TgMessage
 from busd.vocabulary.payload import read_message, type_of, write_message
 
 if TYPE_CHECKING:
     from busd.bus.message import Ack, Receipt
-    from busd.ops.chat import Chat
+    from busd.chat.chat import Chat
 
 
 class Saying:
