@@ -20,7 +20,8 @@ from busd.bus.quota import Account
 from busd.errors import AccessRefused, Busy, NotInitialized, RequestError
 from busd.rpc.endpoint import Asker, Endpoint
 from busd.rpc.envelope import Envelope, LooseEnvelope, RequestId
-from busd.wire.connection import NO_METER, Connection
+from busd.wire.connection import Connection
+from busd.wire.interfaces import NO_METER
 
 if TYPE_CHECKING:
     from busd.bus.bus import Bus

@@ -14,8 +14,9 @@ from anyio.abc import TaskGroup
 
 from busd.client.line import Line, TakeMessage
 from busd.wire.bus_address import BusAddress
-from busd.wire.connection import Connection, Framer, WireLimits
+from busd.wire.connection import Connection, WireLimits
 from busd.wire.driver import drive, scheduler
+from busd.wire.interfaces import Framer
 from busd.wire.lines import LineFramer
 from busd.wire.sockets import connect_to
 from busd.wire.turns import Turns

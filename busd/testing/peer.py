@@ -11,7 +11,8 @@ from msgspec import UNSET
 from busd.rpc.envelope import Call, LooseEnvelope, Notification, decode_elements, decode_loose
 from busd.testing.answers import Answer, Handed, ReceiptSeen
 from busd.testing.transport import MemoryTransport, Soon
-from busd.wire.connection import Connection, Framer
+from busd.wire.connection import Connection
+from busd.wire.interfaces import Framer
 from busd.wire.lines import LineFramer
 from busd.wire.websocket import ClientFramer
 

@@ -17,18 +17,18 @@ left, the transport is not read.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from itertools import chain
 from math import inf
 from time import monotonic
-from typing import Protocol
 
 import msgspec
 
 from busd.errors import ProtocolViolation
 from busd.wire.credentials import Credentials
 from busd.wire.flushing import AT_ONCE, flush_touched
+from busd.wire.interfaces import NO_METER, Discard, Framer, Meter, NoTransport, Session, Transport
 from busd.wire.turns import LOOK_BYTES, QUICK_BYTES, Turns
 
 _MIB = 1024 * 1024
@@ -53,75 +53,6 @@ class WireLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     first_request_seconds: float = 10.0
     linger_seconds: float = 2.0
     ping_seconds: float = 30.0
-
-
-class Transport(Protocol):
-    """What a connection needs of whatever moves its bytes; asyncio's transports have it."""
-
-    def write(self, data: bytes) -> None: ...
-    def writelines(self, list_of_data: Iterable[bytes]) -> None: ...
-    def write_eof(self) -> None: ...
-    def abort(self) -> None: ...
-    def close(self) -> None: ...
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
-    def get_write_buffer_size(self) -> int: ...
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
-
-
-class Framer(Protocol):
-    """Turns bytes into frames and back: lines, WebSocket, or not decided yet.
-
-    `feed` does little at once: it gives a short list, or an iterator that works as it is asked.
-    None among them lets the connection look at the clock. An empty frame is for nobody.
-    """
-
-    violation: ProtocolViolation | None  # set by feed(): the stream cannot go on
-    wants_flush: bool  # set by feed(): the framer has bytes of its own to send (a pong)
-    has_pings: bool
-
-    @property
-    def held_bytes(self) -> int:
-        """The size of a frame whose end has not come yet."""
-
-    def allow(self, max_frame_bytes: int) -> None: ...
-    def feed(self, data: bytes) -> Iterable[bytes | None]:
-        """Return the frames of a chunk; `violation` is set when all of them are taken."""
-
-    def encode(self, frames: list[bytes]) -> list[bytes]: ...
-    def encode_close(self, code: int, reason: str) -> list[bytes]: ...
-    def encode_ping(self) -> list[bytes]: ...
-
-
-class Session(Protocol):
-    """Who speaks over a connection."""
-
-    def receive(self, frame: bytes, /) -> None: ...
-    def on_violation(self, violation: ProtocolViolation, /) -> None: ...
-    def on_end(self) -> None: ...
-    def on_flushed_after_end(self) -> None: ...
-    def on_lost(self, reason: str, /) -> None: ...
-    def on_fault(self) -> None: ...
-
-
-class Meter(Protocol):
-    """Counts what is held in memory for all connections of one identity; True: too much."""
-
-    def add_unread(self, size: int, /) -> bool: ...
-    def add_held(self, size: int, /) -> bool: ...
-
-
-class NoMeter:
-    """Counts nothing."""
-
-    def add_unread(self, size: int) -> bool:
-        return False
-
-    def add_held(self, size: int) -> bool:
-        return False
-
-
-NO_METER = NoMeter()
 
 
 class Connection:
@@ -582,48 +513,6 @@ class Connection:
             self._rest_bytes = 0
             self._steps = None
             self.session.on_lost(reason)
-
-
-class NoTransport:
-    """The transport of a connection that is still being made: there is nothing to tell anybody."""
-
-    __slots__ = ()
-
-    def write(self, data: bytes) -> None: ...
-    def writelines(self, list_of_data: Iterable[bytes]) -> None: ...
-    def write_eof(self) -> None: ...
-    def abort(self) -> None: ...
-    def close(self) -> None: ...
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
-
-
-class Discard:
-    """The framer of a connection that is closing: whatever comes is thrown away."""
-
-    __slots__ = ()
-    violation: ProtocolViolation | None = None
-    wants_flush = False
-    has_pings = False
-    held_bytes = 0
-
-    def allow(self, max_frame_bytes: int) -> None: ...
-
-    def feed(self, data: bytes) -> list[bytes]:
-        return []
-
-    def encode(self, frames: list[bytes]) -> list[bytes]:
-        return []
-
-    def encode_close(self, code: int, reason: str) -> list[bytes]:
-        return []
-
-    def encode_ping(self) -> list[bytes]:
-        return []
 
 
 def _run(action: Callable[[], None]) -> Iterator[bytes | None]:

@@ -11,10 +11,11 @@ from typing import Any
 import structlog
 
 from busd.errors import Busy, RequestError
-from busd.wire.connection import NOBODY, Connection, Session, WireLimits
+from busd.wire.connection import NOBODY, Connection, WireLimits
 from busd.wire.credentials import Credentials
 from busd.wire.doorman import Doorman
 from busd.wire.flushing import flush_touched
+from busd.wire.interfaces import Session
 from busd.wire.sniff import Sniffer
 from busd.wire.turns import Schedule, Turns
 

@@ -15,7 +15,7 @@ import anyio
 import sniffio
 from anyio.abc import TaskGroup
 
-from busd.wire.connection import Transport
+from busd.wire.interfaces import Transport
 from busd.wire.turns import Schedule
 
 

@@ -16,7 +16,8 @@ from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 
 from busd.errors import ProtocolViolation
-from busd.wire.connection import Connection, Discard, NoTransport, Transport
+from busd.wire.connection import Connection
+from busd.wire.interfaces import Discard, NoTransport, Transport
 from busd.wire.tls_settings import PeerCertificate, explain, read_peer_certificate
 
 # What OpenSSL's buffers hold at once: they grow to the most they ever held and never shrink.

@@ -10,7 +10,7 @@ from websockets.http11 import Request
 from websockets.uri import parse_uri
 from websockets.utils import apply_mask
 
-from busd.wire.connection import Framer
+from busd.wire.interfaces import Framer
 from busd.wire.lines import JOIN_BYTES, LineFramer
 from busd.wire.websocket import ClientFramer, ServerFramer
 from tests.properties.json_texts import chunks_of

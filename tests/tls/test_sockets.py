@@ -13,10 +13,11 @@ from anyio.abc import TaskGroup
 from websockets.sync.client import connect as open_web_socket
 
 from busd.wire.bus_address import BusAddress
-from busd.wire.connection import Connection, Framer, WireLimits
+from busd.wire.connection import Connection, WireLimits
 from busd.wire.connections import Connections
 from busd.wire.doorman import Doorman
 from busd.wire.driver import drive, scheduler
+from busd.wire.interfaces import Framer
 from busd.wire.lines import LineFramer
 from busd.wire.sockets import connect_to, listen_on, tune
 from busd.wire.tls import TlsTransport
