@@ -12,7 +12,7 @@ class Framing(Protocol):
         """Make one message fit for the wire."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Give the messages that this chunk completes."""
+        """Return the messages that this chunk completes."""
 
 
 class Lines:
@@ -26,7 +26,7 @@ class Lines:
         return message + b"\n"
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Give the messages that this chunk completes."""
+        """Return the messages that this chunk completes."""
         lines = (self.rest + chunk if self.rest else chunk).split(b"\n")
         self.rest = lines.pop()
         return lines
@@ -44,7 +44,7 @@ class TextFrames:
         return text_header(len(message)) + message
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Give the messages that this chunk completes."""
+        """Return the messages that this chunk completes."""
         data = self.rest + chunk if self.rest else chunk
         messages: list[bytes] = []
         start, end = 0, len(data)

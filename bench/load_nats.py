@@ -36,7 +36,7 @@ class NatsLines:
         self.rest = b""
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Give the lines that this chunk completes."""
+        """Return the lines that this chunk completes."""
         lines = (self.rest + chunk if self.rest else chunk).split(b"\r\n")
         self.rest = lines.pop()
         return lines

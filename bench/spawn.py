@@ -99,7 +99,7 @@ def _take_spawn(name: str, server: Server, number: int, starts: Starts) -> None:
 
 
 async def _time_spawn(address: str, chat: str) -> tuple[float, float]:
-    """Give the seconds until the agent of a new chat is ready, and until it has answered."""
+    """Return the seconds until the agent of a new chat is ready, and until it has answered."""
     me = f"terminal:{chat}"
     content = {"text": "hello", "senderId": chat, "channel": "terminal"}
     async with Client(me, address=address) as bus:

@@ -65,7 +65,7 @@ class Daemons:
 
 @pytest.fixture
 def daemon_with(daemons: Daemons) -> Iterator[DaemonWith]:
-    """Give the daemon with these settings; it is shared by all tests that want the same."""
+    """Yield the daemon with these settings; it is shared by all tests that want the same."""
     yield daemons.with_settings
     daemons.check()
 

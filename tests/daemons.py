@@ -70,7 +70,7 @@ class Daemon:
         return (self.folder / "log").read_text()
 
     def faults(self) -> list[str]:
-        """Give the lines of the log that say that busd itself was at fault."""
+        """Return the lines of the log that say that busd itself was at fault."""
         events = [line for line in self.log().splitlines() if line]
         return [line for line in events if '"level":"error"' in line or "Traceback" in line]
 
@@ -78,7 +78,7 @@ class Daemon:
         self.process.send_signal(number)
 
     def wait(self) -> int:
-        """Give the exit code once the daemon has ended."""
+        """Return the exit code once the daemon has ended."""
         return self.process.wait(PATIENCE_SECONDS)
 
     def stop(self) -> int:
@@ -97,7 +97,7 @@ class Daemon:
         Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
 
     def peak_bytes(self) -> int:
-        """Give the most memory it held at once since the peak was last forgotten."""
+        """Return the most memory it held at once since the peak was last forgotten."""
         return self._status("VmHWM") * 1024
 
     def open_files(self) -> int:
@@ -148,7 +148,7 @@ def serve_args(
     log_level: str = "warning",
     listen: tuple[str, ...] = (),
 ) -> list[str]:
-    """Give the command line of a daemon that keeps everything in `folder`."""
+    """Return the command line of a daemon that keeps everything in `folder`."""
     args = ["serve", "--json", "--loop", loop, "--state", str(folder / "state")]
     args += ["--listen", f"unix:{folder / 'bus.sock'}", "--listen", "tcp://127.0.0.1:0"]
     args += [word for address in listen for word in ("--listen", address)]

@@ -57,7 +57,7 @@ class Case:
 
 
 def read_table(text: str) -> Iterator[Case]:
-    """Give the cases of the table in order."""
+    """Return the cases of the table in order."""
     case: Case | None = None
     for line in text.splitlines():
         if line.startswith("# "):

@@ -20,7 +20,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 
 
 def blocks_of(guide: str, *languages: str) -> list[tuple[str, str]]:
-    """Give the language and the text of each block, in order."""
+    """Return the language and the text of each block, in order."""
     found = re.findall(r"^```(\w+)\n(.*?)^```", (DOCS / guide).read_text(), re.M | re.S)
     return [(language, text) for language, text in found if language in languages]
 

@@ -39,13 +39,13 @@ DRAWERS = ("utils", "helpers", "common", "base", "manager", "types")
 
 
 def module_name(path: Path) -> str:
-    """Give the dotted name of a module of ours, without `busd.`."""
+    """Return the dotted name of a module of ours, without `busd.`."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
 
 
 def imported(path: Path) -> Iterator[tuple[int, str, bool]]:
-    """Give each import of a module: line, what, and whether it happens when it is imported."""
+    """Return each import of a module: line, what, and whether it happens when it is imported."""
     tree = ast.parse(path.read_text())
     within = {
         id(inner)

@@ -37,7 +37,7 @@ def section(title: str) -> str:
 
 
 def rows_of(title: str) -> list[list[str]]:
-    """Give the cells of the first table in a section, without its head."""
+    """Return the cells of the first table in a section, without its head."""
     lines = [line for line in section(title).splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 

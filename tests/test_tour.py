@@ -51,7 +51,7 @@ class Terminal:
         return self.process.wait(PATIENCE_SECONDS)
 
     def rest(self) -> str:
-        """Give what it has said to its end and nobody has read."""
+        """Return what it has said to its end and nobody has read."""
         assert self.process.stdout is not None
         return self.process.stdout.read()
 
@@ -78,7 +78,7 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 
 def blocks() -> Iterator[tuple[str, str, str]]:
-    """Give each block of the tour: its language, its terminal (if it has one), its text."""
+    """Return each block of the tour: its language, its terminal (if it has one), its text."""
     for language, text in re.findall(
         r"^```(\w+)\n(.*?)^```", section("A two-minute tour"), re.M | re.S
     ):
@@ -98,7 +98,7 @@ def typed(command: str) -> str:
 
 
 def as_pattern(expected: str) -> str:
-    """Give the expression of an answer in which … stands for anything that differs each time."""
+    """Return the expression of an answer in which … stands for anything that differs each time."""
     lines = (re.escape(line).replace("…", r"\S+") for line in expected.strip().splitlines())
     return "\n".join(re.sub(r"(\\ )+", r" +", line) for line in lines)
 

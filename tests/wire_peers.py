@@ -54,7 +54,7 @@ class Peer:
         raise NotImplementedError
 
     def read_frame(self) -> bytes:
-        """Give the content of the next frame; raises Closed at the end of the stream."""
+        """Return the content of the next frame; raise Closed at the end of the stream."""
         raise NotImplementedError
 
     # JSON-RPC
@@ -63,7 +63,7 @@ class Peer:
         self.send_bytes(json.dumps(value).encode())
 
     def next_json(self) -> Json:
-        """Give the next message that nobody has asked for yet."""
+        """Return the next message that nobody has asked for yet."""
         if self.waiting:
             return self.waiting.popleft()
         return json.loads(self.read_frame())
@@ -77,7 +77,7 @@ class Peer:
         return request_id
 
     def answer_to(self, request_id: Json) -> Json:
-        """Give the answer to a request; what else comes meanwhile waits for `next_json`."""
+        """Return the answer to a request; what else comes meanwhile waits for `next_json`."""
         for seen in list(self.waiting):
             if _answers(seen, request_id):
                 self.waiting.remove(seen)
@@ -102,7 +102,7 @@ class Peer:
         return self.request("sendMessage", {"to": to, "payload": payload or {}, **members})
 
     def next_message(self) -> Json:
-        """Give the next `processMessage` of the bus."""
+        """Return the next `processMessage` of the bus."""
         found = self.next_json()
         assert found.get("method") == "processMessage", found
         return found
@@ -181,7 +181,7 @@ class WebSocketPeer(Peer):
                     return message
 
     def read_any_frame(self) -> tuple[bool, int, bytes]:
-        """Give the next frame as it is, control frames included."""
+        """Return the next frame as it is, control frames included."""
         first, second = self._read(2)
         assert not second & 0x80, "a server must not mask"
         length = second & 0x7F
@@ -250,7 +250,7 @@ def read_to_end(peer: Peer) -> None:
 
 
 def status_of(peer: Peer) -> list[dict[str, Json]]:
-    """Give all connections as the bus shows them."""
+    """Return all connections as the bus shows them."""
     connections: list[dict[str, Json]] = peer.call("getStatus")["connections"]
     return connections
 
@@ -304,7 +304,7 @@ def open_http(peer: WebSocketPeer, *lines: str, host: str = "127.0.0.1") -> tupl
 
 
 def upgrade_lines(*more: str) -> list[str]:
-    """Give the head of a request that opens a WebSocket, with more headers."""
+    """Return the head of a request that opens a WebSocket, with more headers."""
     return [*_REQUEST_LINES, f"Sec-WebSocket-Key: {random_key()}", *more]
 
 
@@ -313,7 +313,7 @@ def random_key() -> str:
 
 
 def encode_frame(opcode: int, data: bytes, *, fin: bool = True, reserved: int = 0) -> bytes:
-    """Give a masked frame; a mask of zeros leaves the data as they are."""
+    """Return a masked frame; a mask of zeros leaves the data as they are."""
     first = (0x80 if fin else 0) | (reserved << 4) | opcode
     if len(data) < 126:
         head = struct.pack("!BB", first, 0x80 | len(data))

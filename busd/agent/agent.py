@@ -29,7 +29,7 @@ from anyio.abc import TaskStatus
 from msgspec import Raw
 
 from busd.agent.folder import make_workspace
-from busd.agent.identity import SYSTEM, default_client_id, read_identity
+from busd.agent.identity import SYSTEM, Identity, default_client_id, read_identity
 from busd.agent.ledger import FILE_NAME, Asked, Ledger
 from busd.agent.prompt import Prompts
 from busd.agent.reception import add_handlers
@@ -38,9 +38,10 @@ from busd.agent.session import Session
 from busd.agent.settings import WhenBusy
 from busd.agent.turn import Turn, TurnFailed
 from busd.agent.turns import Turns
+from busd.bus.address import check_name
 from busd.client.client import Client
 from busd.client.run import Loop, run, run_until_signal
-from busd.errors import BusdError, Refuse
+from busd.errors import BusdError, ConfigError, MalformedAddress, Refuse
 from busd.vocabulary.bub import AgentEvent, Configure, TgReply
 from busd.vocabulary.payload import write_message
 
@@ -71,7 +72,7 @@ class Agent:
         about: str = "agent",
         arguments: Sequence[str] | None = None,
     ) -> None:
-        said = read_identity(sys.argv[1:] if arguments is None else arguments)
+        said = _read_own_identity() if arguments is None else read_identity(arguments)
         where = str(workspace) or said.workspace
         self.client_id = client_id or said.client_id or default_client_id()
         self.workspace = Path(where).absolute() if where else Path.cwd()
@@ -268,3 +269,15 @@ class _Greeting(TaskStatus[None]):
     def started(self, value: None = None) -> None:
         if self._greet is not None:
             self._greet()
+
+
+def _read_own_identity() -> Identity:
+    """Read the identity from our own command line; a mistake there ends the program."""
+    try:
+        said = read_identity(sys.argv[1:])
+        if said.client_id:
+            check_name(said.client_id)
+    except (ConfigError, MalformedAddress) as problem:
+        print(f"{Path(sys.argv[0]).name}: {problem}", file=sys.stderr)
+        sys.exit(2)
+    return said

@@ -20,7 +20,7 @@ def worker_command(
     workspace: Path | str,
     reply_type: str,
 ) -> list[str]:
-    """Give the words that start a worker; raises ConfigError if a secret would be one of them."""
+    """Return the words that start a worker; raise ConfigError if a secret would be one of them."""
     who = ["--client-id", client_id, "--talkto", talkto]
     who += ["--workspace", str(workspace), "--reply-type", reply_type]
     if settings.agent:
@@ -33,7 +33,7 @@ def worker_command(
 
 
 def _program(settings: WorkerSettings) -> list[str]:
-    """Give the flags that say who answers."""
+    """Return the flags that say who answers."""
     if settings.command:
         return [*_way_of_speaking(settings), "--exec", "--", *settings.command]
     if settings.openai_url:

@@ -105,7 +105,7 @@ class Completion:
             raise _too_long()
 
     def finish(self) -> str:
-        """Give the whole answer; raises TurnFailed if it broke off."""
+        """Return the whole answer; raise TurnFailed if it broke off."""
         if self._is_document:
             self._take_chunk(_read(self._buffer))
             self._is_finished = True
@@ -131,7 +131,7 @@ def _read(data: bytes) -> Chunk:
 
 
 def refusal_of(status: int, body: bytes, key: str) -> TurnFailed:
-    """Give what to tell the user of a refusal; of the key not even what the endpoint says."""
+    """Return what to tell the user of a refusal; of the key not even what the endpoint says."""
     code, what = _BY_STATUS.get(status, ("unavailable", "the endpoint failed"))
     if status < 500 and status not in _BY_STATUS:
         code, what = "refused", "the endpoint gave an answer that we do not know"

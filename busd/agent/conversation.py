@@ -37,7 +37,7 @@ class Conversation:
         self._load()
 
     def messages(self) -> list[Spoken]:
-        """Give what an endpoint is told of it, oldest first."""
+        """Return what an endpoint is told of it, oldest first."""
         return list(self._spoken)
 
     def add(self, asked: str, answered: str) -> None:

@@ -8,7 +8,7 @@ from busd.agent.turn import Turn
 
 
 def make_echo(is_streaming: bool) -> Callable[[Turn], Awaitable[str]]:
-    """Give a handler that answers with the same text, word by word if asked."""
+    """Return a handler that answers with the same text, word by word if asked."""
 
     async def echo(turn: Turn) -> str:
         if is_streaming:

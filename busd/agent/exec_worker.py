@@ -47,7 +47,7 @@ class ExecWorker:
 
 
 def environment_of(turn: Turn) -> dict[str, str]:
-    """Give what a program may want to know of a turn."""
+    """Return what a program may want to know of a turn."""
     return {
         **environment_of_agent(turn.agent),
         "BUSD_MESSAGE_ID": turn.message_id,
@@ -56,7 +56,7 @@ def environment_of(turn: Turn) -> dict[str, str]:
 
 
 def environment_of_agent(agent: Agent) -> dict[str, str]:
-    """Give what a program may want to know of its agent, and for `busd send` to find the bus."""
+    """Return what a program may want to know of its agent, and for `busd send` to find the bus."""
     return {
         "BUSD_ADDRESS": str(agent.client.address),
         "BUSD_CLIENT_ID": agent.client_id,

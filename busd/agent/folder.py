@@ -11,7 +11,7 @@ from busd.errors import ConfigError
 
 
 def make_workspace(folder: Path) -> Path:
-    """Make a workspace if there is none; raises ConfigError if there can be none."""
+    """Make a workspace if there is none; raise ConfigError if there can be none."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as problem:
@@ -20,7 +20,7 @@ def make_workspace(folder: Path) -> Path:
 
 
 def read_private(file: Path, max_bytes: int) -> bytes:
-    """Give the last `max_bytes` of a file, nothing if there is none."""
+    """Return the last `max_bytes` of a file, nothing if there is none."""
     try:
         with file.open("rb") as opened:
             size = _seek_last(opened, max_bytes)
@@ -60,7 +60,7 @@ def write_private(file: Path, content: bytes) -> None:
 
 
 def append_private(file: Path, content: bytes) -> int:
-    """Add to the end of a file; gives its size. Raises OSError unless all of it was written."""
+    """Add to the end of a file; gives its size. Raise OSError unless all of it was written."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

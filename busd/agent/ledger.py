@@ -79,7 +79,7 @@ class Ledger:
         return key in self._open or key in self._done
 
     def unanswered(self) -> list[Asked]:
-        """Give what was taken and not finished, in the order it came."""
+        """Return what was taken and not finished, in the order it came."""
         return list(self._open.values())
 
     def take(self, asked: Asked) -> None:

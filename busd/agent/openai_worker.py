@@ -122,7 +122,7 @@ class OpenAIWorker:
         }
 
     async def _refusal(self, response: httpx.Response) -> Exception:
-        """Give what a status other than 200 means for the turn."""
+        """Return what a status other than 200 means for the turn."""
         body = bytearray()
 
         def take(chunk: bytes) -> None:
@@ -172,7 +172,7 @@ class _TryLater(Exception):
 
 
 def find_key() -> str:
-    """Give the API key: a credential's, else the environment's; "" for endpoints without one."""
+    """Return the API key: a credential's, else the environment's; "" for endpoints without one."""
     if folder := os.environ.get("CREDENTIALS_DIRECTORY"):
         try:
             return (Path(folder) / _KEY_NAME).read_text().strip()
@@ -189,7 +189,7 @@ def _completions_url(url: str) -> str:
 
 
 def _client_opener(key: str) -> Callable[[], httpx.AsyncClient]:
-    """Give what opens a client for one request; raises ConfigError if none could be opened."""
+    """Return what opens a client for one request; raise ConfigError if none could be opened."""
     try:
         import httpx
     except ImportError:

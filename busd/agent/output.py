@@ -29,7 +29,7 @@ class Output:
         self.ended = anyio.Event()
 
     async def read_line(self) -> bytes:
-        """Give the next line, without its end."""
+        """Return the next line, without its end."""
         while (end := self._buffer.find(b"\n")) < 0:
             await self._read_more()
         line = bytes(self._buffer[:end])
@@ -37,7 +37,7 @@ class Output:
         return line.removesuffix(b"\r")
 
     async def read_until_line(self, last: bytes, show: Show | None = None) -> str:
-        """Give the lines before the line `last`; `show` gets each as it comes."""
+        """Return the lines before the line `last`; `show` gets each as it comes."""
         answer = ""
         while (line := await self.read_line()) != last:
             text = line.decode(errors="replace") + "\n"
@@ -49,7 +49,7 @@ class Output:
         return answer
 
     async def read_until_prompt(self, prompt: bytes, show: Show | None = None) -> str:
-        """Give what is printed before the prompt, which stands at the beginning of a line."""
+        """Return what is printed before the prompt, which stands at the beginning of a line."""
         shown = 0
         while not (self._has_prompt(prompt) and await self._is_quiet()):
             await self._read_more()
@@ -65,7 +65,7 @@ class Output:
         return self._buffer == prompt or self._buffer.endswith(b"\n" + prompt)
 
     async def _is_quiet(self) -> bool:
-        """Say whether nothing more comes for a moment."""
+        """Return whether nothing more comes for a moment."""
         before = len(self._buffer)
         with anyio.move_on_after(_QUIET_SECONDS):
             await self._read_more()

@@ -86,7 +86,7 @@ class PersistentWorker:
             raise
 
     async def _running(self) -> Conversation:
-        """Give the conversation; it begins with the first message, and again after an end."""
+        """Return the conversation; it begins with the first message, and again after an end."""
         found = self._conversation
         if found is not None and found.program.exit_code is None and not found.ended.is_set():
             return found
@@ -120,7 +120,7 @@ class PersistentWorker:
             await conversation.ended.wait()
 
     async def _last_words(self, conversation: Conversation) -> str:
-        """Say how it ended; a program that was told to leave and did is not at fault."""
+        """Return how it ended; a program that was told to leave and did is not at fault."""
         with anyio.move_on_after(_LAST_WORDS_SECONDS):
             await conversation.program.wait()
         code, failure = conversation.program.exit_code, conversation.program.failure()

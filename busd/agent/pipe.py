@@ -45,7 +45,7 @@ class PipeFrom(Pipe):
         super().__init__(near, far)
 
     async def read(self) -> bytes:
-        """Give what was written, b"" when nothing more will be."""
+        """Return what was written, b"" when nothing more will be."""
         try:
             await anyio.wait_readable(self.near)
         except anyio.ClosedResourceError:

@@ -71,7 +71,7 @@ class Program:
             os.killpg(self._process.pid, number)
 
     def failure(self) -> TurnFailed:
-        """Give what to tell the user of how it ended."""
+        """Return what to tell the user of how it ended."""
         said = self.complaints.last_lines()
         how = how_ended(self.exit_code)
         return TurnFailed(f"{how}: {said}" if said else how, code="exit_code")
@@ -81,7 +81,7 @@ class Program:
 async def open_program(
     command: Sequence[str], cwd: Path, environment: dict[str, str], *, has_stdin: bool
 ) -> AsyncIterator[Program]:
-    """Start a program; nothing of its group outlives the block. Raises TurnFailed if it cannot."""
+    """Start a program; nothing of its group outlives the block. Raise TurnFailed if it cannot."""
     with contextlib.ExitStack() as stack:
         try:
             stdin = _open(PipeTo(), stack) if has_stdin else None
@@ -147,7 +147,7 @@ def _why_not_started(name: str, cwd: Path, problem: OSError) -> str:
 
 
 def how_ended(code: int | None) -> str:
-    """Say in words how a program ended."""
+    """Describe how a program ended."""
     if code is None:
         return "the program has closed its output"
     if code >= 0:

@@ -97,7 +97,7 @@ class Prompts:
         self.open: dict[str, OpenPrompt] = {}
 
     def find(self, words: Turn) -> OpenPrompt | None:
-        """Give the prompt that a message answers, None if it is a message like any other.
+        """Return the prompt that a message answers, None if it is a message like any other.
 
         A message that names its prompt answers that one or nothing. One that names none answers
         the only prompt there is, if it comes from whom that was put to.

@@ -73,7 +73,7 @@ class Reception:
         return self._ok(incoming, agent.take(turn, asked))
 
     async def hear(self, incoming: Incoming) -> Raw:
-        """Give a reply of somebody else to whoever listens; it never begins a turn."""
+        """Return a reply of somebody else to whoever listens; it never begins a turn."""
         reply = read_message(incoming.raw, TgReply)
         if self._agent.listener is not None:
             heard: Any = self._agent.listener(reply, author_of(incoming.sender, incoming.raw))

@@ -37,7 +37,7 @@ class Replies:
         self.tasks: TaskGroup | None = None
 
     async def send(self, turn: Turn, to: str, payload: Raw, message_id: str) -> None:
-        """Send a reply and see that it is on the way; raises BusdError if it can never be sent."""
+        """Send a reply and see that it is on the way; raise BusdError if it can never be sent."""
         assert self.tasks is not None
         delivery = _Delivery(to, payload, message_id)
         turn.deliveries.add(delivery.scope)
@@ -48,7 +48,7 @@ class Replies:
             raise delivery.problem
 
     def hurry(self) -> None:
-        """Give what is on the way a last moment: the agent ends."""
+        """Limit the time of replies that are being delivered: the agent is ending."""
         self._is_ending = True
         for delivery in self._on_the_way:
             delivery.scope.deadline = anyio.current_time() + _PATIENCE_SECONDS
@@ -109,7 +109,7 @@ async def deliver_reply(client: Client, to: str, payload: Raw, message_id: str) 
 
 
 def _trouble(receipt: Receipt, to: str) -> tuple[str, float]:
-    """Say what is wrong with a delivery, and when to try again (never: −1); "" if nothing is."""
+    """Return what is wrong with a delivery, and when to try again (never: −1); "" if nothing is."""
     if not receipt.acks:
         is_kept = receipt.undelivered not in (UNSET, "no route")
         return ("", 0.0) if is_kept else (f"nobody is subscribed to {to}", 0.0)

@@ -42,7 +42,7 @@ class Turn:
     """
 
     def __init__(self, agent: Agent, asked: Asked) -> None:
-        """Read a message; raises Refuse if it is no `tg_message`."""
+        """Read a message; raise Refuse if it is no `tg_message`."""
         self.agent = agent
         self.message: TgMessage = read_message(asked.payload, TgMessage)
         self.message_id = asked.message_id
@@ -90,7 +90,7 @@ class Turn:
         return self.sender == sender
 
     def may_be_answered_by(self, words: Turn) -> bool:
-        """Say whether a message comes from whom this turn's prompts are put to."""
+        """Return whether a message comes from whom this turn's prompts are put to."""
         return words.is_own if self.agent.talkto else words.sender == self.sender
 
     @property
@@ -117,7 +117,7 @@ class Turn:
         payload: Any = "",
         parent: Step | None = None,
     ) -> Step:
-        """Give a step to be entered with `async with`: shown as begun, then as done or failed."""
+        """Return a step to be entered with `async with`: shown as begun, then as done or failed."""
         self._steps += 1
         about: dict[str, Any] = {"id": f"{self.message_id}.step.{self._steps}", "name": name}
         if parent is not None:
@@ -193,14 +193,14 @@ class Turn:
         await self.agent.send_reply(self, reply, message_id)
 
     def _chat_id(self) -> Id:
-        """Give the chat that the reply is for: the one it came from, else that of `talkto`."""
+        """Return the chat that the reply is for: the one it came from, else that of `talkto`."""
         said = self.message.chat_id
         if said and (self.is_own or not self.agent.talkto):
             return said
         return self.talkto.partition(":")[2] or self.talkto
 
     async def fail(self, code: str, message: str) -> None:
-        """Tell the user that it failed, in both ways: who knows only replies must hear it, too."""
+        """Report the failure as an event and as a reply, for clients that know only replies."""
         await self._tell("turn.error", {"turn": self.reply_to, "code": code, "message": message})
         self.has_answered = True
         await self.reply(f"Sorry, that failed: {message}")

@@ -60,7 +60,7 @@ class Turns:
         return bool(earlier)
 
     def all(self) -> list[Turn]:
-        """Give the turn that runs and those that wait; one with its reply on the way is no more."""
+        """Return the running turn and those that wait, but none whose reply is being delivered."""
         return [each for each in (self.running, *self.waiting) if each and not each.is_ending]
 
     def start_next(self) -> Turn | None:
@@ -69,7 +69,7 @@ class Turns:
 
 
 def _may_merge(earlier: Turn, turn: Turn) -> bool:
-    """Say whether a message may join the one before it: of the same sender, and not too much."""
+    """Return whether a message may join the one before it: of the same sender, and not too much."""
     size = len(earlier.message.text) + len(turn.message.text)
     has_room = len(earlier.message_ids) < MAX_WAITING and size <= _MAX_MERGED_CHARACTERS
     return has_room and earlier.is_of_sender(turn.sender) and not earlier.failure

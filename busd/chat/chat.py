@@ -102,7 +102,7 @@ class Chat:
             raise BusdError("standard input ended before the question was answered")
 
     async def _next_line(self) -> str | None:
-        """Give the next line: from the prompt, or from below the words that are coming in."""
+        """Return the next line: from the prompt, or from below the words that are coming in."""
         if not self.typed.is_edited:
             await self._wait_for_answers()
             return await self.typed.read()
@@ -215,7 +215,7 @@ class Chat:
             self.screen.complain(str(problem))
 
     def _tell_line(self, is_open: bool) -> None:
-        """Say that the bus went away, or is back; nobody knows what became of open turns."""
+        """Report that the connection was lost or restored; the fate of open turns is unknown."""
         try:
             if is_open:
                 self.screen.note("the bus is back")

@@ -93,7 +93,7 @@ class Saying:
 
 
 def _doubt_in(ack: Ack) -> str:
-    """Give what an agent says instead of that it stopped."""
+    """Return what an agent says instead of that it stopped."""
     try:
         said = read_message(ack.payload, GeneralResponse).message or ""
     except Refuse:

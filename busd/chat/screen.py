@@ -81,16 +81,16 @@ class Screen:
         self._step_back()
 
     def note(self, text: str) -> None:
-        """Say something about the conversation."""
+        """Print a line about the conversation."""
         self._say(click.style(harmless_line(text), dim=True))
 
     def whisper(self, text: str) -> None:
-        """Say it only to a person: no script cares."""
+        """Print a line only if a person reads it."""
         if self._typed.is_edited:
             self.note(text)
 
     def complain(self, text: str) -> None:
-        """Say that something went wrong."""
+        """Print an error."""
         self._say(click.style(f"busd: {harmless_line(text)}", fg="red"))
 
     def _say(self, line: str) -> None:
@@ -121,5 +121,5 @@ def harmless(text: str) -> str:
 
 
 def harmless_line(text: str) -> str:
-    """Give it as one line."""
+    """Return it as one line."""
     return printable(" ".join(text.split()), keep="")

@@ -29,7 +29,7 @@ class Turn(msgspec.Struct):
             self.streamed += text
 
     def rest_of(self, text: str) -> str | None:
-        """Give what is still to be shown of the answer; None if something else was streamed."""
+        """Return what is still to be shown of the answer; None if something else was streamed."""
         shown = self.streamed.rstrip()
         if not shown:
             return None
@@ -84,7 +84,7 @@ class Prompt(msgspec.Struct):
     required: bool = False
 
     def question(self) -> str:
-        """Give the question with its numbered answers."""
+        """Return the question with its numbered answers."""
         hint = f" ({self.placeholder})" if self.placeholder else ""
         labels = [label for label, _ in self._answers()]
         return "\n".join([f"? {self.text}{hint}", *numbered(labels)])
@@ -96,7 +96,7 @@ class Prompt(msgspec.Struct):
         return typed if number is None else answers[number][1]
 
     def _answers(self) -> list[tuple[str, str]]:
-        """Give label and value of each option."""
+        """Return label and value of each option."""
         found: list[tuple[str, str]] = []
         for option in (self.options or [])[:_MAX_OPTIONS]:
             if isinstance(option, dict):
@@ -108,6 +108,6 @@ class Prompt(msgspec.Struct):
 
 
 def cancel_of(turn: Turn, sender: str) -> Raw:
-    """Give the payload that asks an agent to stop a turn."""
+    """Return the payload that asks an agent to stop a turn."""
     data = Raw(msgspec.json.encode({"turn": turn.message_id}))
     return write_message(AgentEvent("turn.cancel", data), sender=sender)

@@ -32,13 +32,13 @@ class Turns:
         return next(reversed(self.open.values()), None)
 
     def answered_by(self, reply_to: str) -> Turn | None:
-        """Give the turn that a reply ends; one that names none ends the first."""
+        """Return the turn that a reply ends; one that names none ends the first."""
         if reply_to:
             return self.open.get(reply_to)
         return next(iter(self.open.values()), None)  # a simple agent answers in order
 
     def has_ended(self, message_id: str) -> bool:
-        """Say whether a turn was stopped, or has an answer already."""
+        """Return whether a turn was stopped, or has an answer already."""
         return message_id in self._ended
 
     def ask(self, prompt: Prompt) -> None:

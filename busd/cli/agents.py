@@ -74,7 +74,7 @@ def agents_ls(status: str | None, limit: int | None, address: str | None, as_jso
 
 
 def agent_rows(found: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """Give the table of agents, its head first."""
+    """Return the table of agents, its head first."""
     head = ("AGENT", "CHAT", "STATUS", "PID", "LAST HEARD", "WAITING", "SETTINGS")
     rows: list[tuple[str, ...]] = [head]
     for each in found:
@@ -94,7 +94,7 @@ def agent_rows(found: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
 
 
 def _age(stamp: str | None) -> str:
-    """Say how long ago something was."""
+    """Return how long ago something was."""
     try:
         then = datetime.fromisoformat(stamp or "")
     except ValueError:
@@ -296,7 +296,7 @@ def _call(address: str | None, method: str, params: dict[str, Any]) -> Any:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Say what went wrong in the operator's words: none of it is a mistake in typing."""
+    """Return what went wrong in the operator's words: none of it is a mistake in typing."""
     try:
         yield
     except CallRefused as refusal:

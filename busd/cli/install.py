@@ -30,7 +30,7 @@ def flavour_option(function: F) -> F:
 
 
 def chosen_flavour(flavour: str | None) -> Flavour:
-    """Give the flavour that was asked for; root means the system, everybody else themselves."""
+    """Return the flavour that was asked for; root means the system, everybody else themselves."""
     if flavour is None:
         return "system" if os.geteuid() == 0 else "user"
     return "system" if flavour == "system" else "user"

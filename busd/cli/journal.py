@@ -119,7 +119,7 @@ def log(
 async def _entries(
     bus: Client, asked: dict[str, Any], limit: int, *, follow: bool
 ) -> AsyncIterator[dict[str, Any]]:
-    """Give the entries there are, then (if we follow) those that come."""
+    """Return the entries there are, then (if we follow) those that come."""
     import anyio
 
     # Until there is a first one to go on from; a second early, because clocks differ.

@@ -140,7 +140,7 @@ def _forget_unwritten() -> None:
 
 
 def exit_code_of(problem: BusdError) -> int:
-    """Give the exit code that tells a script what to do about a failure."""
+    """Return the exit code that tells a script what to do about a failure."""
     match problem:
         case ConfigError():
             return MISCONFIGURED

@@ -100,7 +100,7 @@ def explain(
     address: str | None,
     as_json: bool,
 ) -> None:
-    """Say whether a message is allowed, and which rule says so.
+    """Show whether a message is allowed, and by which rule.
 
     Without --uid, --unit or --token it is about whoever asks. Exit code 77: not allowed.
 
@@ -183,7 +183,7 @@ def config_show(path: str | None, as_json: bool) -> None:
 
 
 def _toml_lines(values: dict[str, Any], prefix: str) -> list[str]:
-    """Give settings as dotted TOML keys."""
+    """Return settings as dotted TOML keys."""
     import msgspec
 
     lines: list[str] = []

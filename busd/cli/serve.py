@@ -67,7 +67,7 @@ def serve(as_json: bool, config: str | None, listen: tuple[str, ...], **flags: A
 
 
 def _try_to(say: Callable[[list[BusAddress]], None], addresses: list[BusAddress]) -> None:
-    """Say it, if anybody reads it: `busd serve | head -1` is no reason to end."""
+    """Print a line; a closed standard output (`busd serve | head -1`) does not end the bus."""
     import structlog
 
     try:
@@ -89,7 +89,7 @@ def _say_ready_json(addresses: list[BusAddress]) -> None:
 
 
 def _say_ready(addresses: list[BusAddress]) -> None:
-    """Say where the bus is, and what to type next to see it work."""
+    """Print where the bus listens, and what to type next to try it."""
     from busd.wire.places import default_listen
 
     busd = _own_command()
@@ -109,7 +109,7 @@ def _say_ready(addresses: list[BusAddress]) -> None:
 
 
 def _own_command() -> str:
-    """Give what starts this program again when it is typed."""
+    """Return what starts this program again when it is typed."""
     program = Path(sys.argv[0])
     if program.name == "__main__.py":
         return shlex.join([sys.executable, "-m", "busd"])

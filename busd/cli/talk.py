@@ -214,7 +214,7 @@ def _print_message(message: Incoming, as_json: bool) -> None:
 
 
 def _shown(message: Incoming) -> str:
-    """Give the text of a chat message, of anything else the whole payload."""
+    """Return the text of a chat message, of anything else the whole payload."""
     import msgspec
 
     try:

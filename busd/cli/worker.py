@@ -143,7 +143,7 @@ def _make_agent(
     address: str | None,
     **program: Any,
 ) -> Agent:
-    """Give the agent that the flags describe."""
+    """Return the agent that the flags describe."""
     from busd.agent.agent import Agent
 
     agent = Agent(

@@ -195,7 +195,7 @@ class Caller:
                 line.has_abandoned = True
 
     async def wait_for_line(self, deadline: float) -> Line:
-        """Give the open line, waiting for it to be opened again if need be."""
+        """Return the open line, waiting for it to be opened again if need be."""
         with anyio.move_on_after(deadline - time.monotonic()):
             while self.line is None or not self.line.is_open:
                 if self.is_closed:

@@ -111,7 +111,7 @@ class Client:
         await self.caller.wait_for_end()
 
     async def _introduce(self, line: Line) -> None:
-        """Say who we are, and subscribe to what we were subscribed to."""
+        """Initialize, and subscribe to what we were subscribed to."""
         who: dict[str, Any] = {"clientId": self.client_id, "clientInfo": self._info}
         if token := self._token or find_token(self.address):
             who["auth"] = {"token": token}
@@ -177,12 +177,12 @@ class Client:
     async def call(
         self, method: str, params: Any = None, *, timeout_seconds: float | None = None
     ) -> Any:
-        """Call any method of the bus and give its result; raises CallRefused if it says no."""
+        """Call any method of the bus and give its result; raise CallRefused if it says no."""
         params = {} if params is None else params
         return msgspec.json.decode(await self.caller.call(method, params, timeout_seconds, method))
 
     async def ping(self) -> str:
-        """Give the time of the bus."""
+        """Return the time of the bus."""
         return str((await self.call("ping"))["timestamp"])
 
     async def status(self) -> Any:
@@ -226,7 +226,7 @@ class Client:
         return registered
 
     def messages(self) -> AsyncIterator[Incoming]:
-        """Give the messages that no handler takes, one after the other, until we are closed.
+        """Return the messages that no handler takes, one after the other, until we are closed.
 
         A message that the loop's body did not answer is acked when the next one is asked for.
         """
@@ -255,7 +255,7 @@ class Client:
             self._inbox_filled.set()
 
     def hand_out(self, *, is_complete: bool = False) -> None:
-        """Give messages that came before their handler did to that handler.
+        """Hand messages that came before their handler did to that handler.
 
         The first one may come in the same chunk as the answer to `initialize`. If no handlers are
         added any more, `is_complete`, messages that none of them takes get a failed ack.

@@ -40,7 +40,7 @@ async def open_line(
     take: TakeMessage,
     tls: ssl.SSLContext | None = None,
 ) -> Line:
-    """Give a line over a fresh connection; nothing has been said yet. Raises BusUnreachable."""
+    """Return a line over a fresh connection; nothing has been said yet. Raise BusUnreachable."""
     sock = await connect_to(address)
     framer = _framer_for(address)
     connection = Connection(
@@ -71,7 +71,7 @@ def _wrapped(
 
 @cache
 def _default_context() -> ssl.SSLContext:
-    """Give what trusts the authorities of $BUSD_CA_FILE, or else those of the system."""
+    """Return what trusts the authorities of $BUSD_CA_FILE, or else those of the system."""
     from busd.wire.tls_settings import make_client_context
 
     return make_client_context(os.environ.get("BUSD_CA_FILE"))
@@ -99,7 +99,7 @@ class _Welcome(msgspec.Struct, frozen=True):
 
 
 def read_frame_limit(welcome: msgspec.Raw) -> float:
-    """Give the largest frame that the bus takes, as its answer to `initialize` says."""
+    """Return the largest frame that the bus takes, as its answer to `initialize` says."""
     try:
         found = msgspec.json.decode(welcome, type=_Welcome)
     except msgspec.MsgspecError:
@@ -108,7 +108,7 @@ def read_frame_limit(welcome: msgspec.Raw) -> float:
 
 
 def pauses() -> Iterator[float]:
-    """Give the seconds to wait before each try: doubling, and random so that clients spread."""
+    """Return the seconds to wait before each try: doubling, and random so that clients spread."""
     longest = _FIRST_PAUSE_SECONDS
     while True:
         yield random.uniform(longest / 2, longest)  # noqa: S311 - not a secret

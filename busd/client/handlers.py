@@ -40,11 +40,11 @@ class Handlers:
         self._by_type[type_name] = (run, _reader(function))
 
     def find(self, message: Incoming) -> Found | None:
-        """Give the handler of this message's type, else the one of every type."""
+        """Return the handler of this message's type, else the one of every type."""
         return self._by_type.get(message.type) or self._by_type.get(ANY_TYPE)
 
     async def answer(self, message: Incoming, found: Found | None) -> Ack:
-        """Give what the handler returns as an ack; whatever it raises is a failed one."""
+        """Return what the handler returns as an ack; whatever it raises is a failed one."""
         if found is None:
             return failed_ack(f"no handler for type {message.type!r}")
         run, read = found

@@ -77,7 +77,7 @@ class Incoming:
             return ""
 
     def read(self, kind: builtins.type[T]) -> T:
-        """Give the payload as `kind`; raises Refuse naming the member that does not fit."""
+        """Return the payload as `kind`; raise Refuse naming the member that does not fit."""
         try:
             return reader_of(kind).decode(self.raw)
         except msgspec.ValidationError as problem:
@@ -120,7 +120,7 @@ class Messages:
 
 
 def ack_of(payload: Any) -> Ack:
-    """Give the ack that carries what a handler returned."""
+    """Return the ack that carries what a handler returned."""
     if isinstance(payload, Ack):
         return payload
     if payload is None:
@@ -136,7 +136,7 @@ def failed_ack(reason: str, retry_seconds: float | None = None) -> Ack:
 
 
 def encode_payload(payload: Any) -> Raw:
-    """Give the bytes of a payload; raises TypeError unless it is a JSON object."""
+    """Return the bytes of a payload; raise TypeError unless it is a JSON object."""
     if payload is None:
         return NOTHING
     encoded = _checked(payload) if isinstance(payload, Raw) else encode(payload)
@@ -146,7 +146,7 @@ def encode_payload(payload: Any) -> Raw:
 
 
 def _checked(payload: Raw) -> bytes:
-    """Give bytes that somebody else has made JSON; to a broken frame the bus cannot even answer."""
+    """Return bytes that must be JSON already; the bus could not answer a broken frame."""
     encoded = bytes(payload)
     try:
         if not encoded.isascii():

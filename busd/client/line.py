@@ -150,7 +150,7 @@ class Line(Endpoint[Message, Raw]):
         self.close()
 
     def close(self, code: int = 1000) -> None:
-        """Say goodbye; what has not left yet leaves with it."""
+        """Close; what has not been sent yet is sent before."""
         self.note_flushed()
         self.connection.close(code)
 
@@ -160,7 +160,7 @@ class Line(Endpoint[Message, Raw]):
         log.exception("a message from the bus could not be taken")
 
     def on_lost(self, reason: str) -> None:
-        """Tell everybody who waits for an answer whether it is too late to send again."""
+        """Fail every call that waits; each error says whether its request may be sent again."""
         self.reason = self.reason or reason
         calls, self.calls = self.calls, {}
         for call_id, pending in calls.items():

@@ -119,17 +119,17 @@ class SyncClient:
         )
 
     def call(self, method: str, params: Any = None, *, timeout_seconds: float | None = None) -> Any:
-        """Call any method of the bus and give its result; raises CallRefused if it says no."""
+        """Call any method of the bus and give its result; raise CallRefused if it says no."""
         return self._portal.call(
             lambda: self._client.call(method, params, timeout_seconds=timeout_seconds)
         )
 
     def ping(self) -> str:
-        """Give the time of the bus."""
+        """Return the time of the bus."""
         return self._portal.call(self._client.ping)
 
     def status(self) -> Any:
-        """Say who is connected."""
+        """Return who is connected."""
         return self._portal.call(self._client.status)
 
     def subscribe(self, pattern: str) -> None:
@@ -168,7 +168,7 @@ class SyncClient:
         return self._client.on_line(function)
 
     def messages(self) -> Iterator[SyncIncoming]:
-        """Give the messages that no handler takes, as `Client.messages` does."""
+        """Return the messages that no handler takes, as `Client.messages` does."""
         messages = self._client.messages()
         while True:
             try:
@@ -211,7 +211,7 @@ class SyncIncoming:
         return self._message.is_answered
 
     def read(self, kind: builtins.type[T]) -> T:
-        """Give the payload as `kind`; raises Refuse naming the member that does not fit."""
+        """Return the payload as `kind`; raise Refuse naming the member that does not fit."""
         return self._message.read(kind)
 
     def reply(self, payload: Any = None) -> bool:

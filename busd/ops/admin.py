@@ -111,7 +111,7 @@ class Explained(msgspec.Struct, rename="camel"):
 
 
 def admin_methods(daemon: RunningBus) -> Methods[RemotePeer]:
-    """Give the methods of the bus with those of the operator added."""
+    """Return the methods of the bus with those of the operator added."""
     table = methods.copy()
 
     @table.register(
@@ -120,7 +120,7 @@ def admin_methods(daemon: RunningBus) -> Methods[RemotePeer]:
     def explain(
         peer: RemotePeer, params: ExplainParams, asker: Asker, request_id: RequestId, /
     ) -> Explained:
-        """Say whether a message would be allowed, and which rule says so."""
+        """Return whether a message would be allowed, and by which rule."""
         decision = _decide(daemon, peer, params)
         is_about_itself = {params.uid, params.unit, params.token} == {UNSET}
         known_by = peer.identity.known_by if is_about_itself else UNSET
@@ -172,7 +172,7 @@ def admin_methods(daemon: RunningBus) -> Methods[RemotePeer]:
     def trace_message(
         peer: RemotePeer, params: TraceParams, asker: Asker, request_id: RequestId, /
     ) -> object:
-        """Tell the whole life of a message, by the activity log."""
+        """Return every event of a message in the activity log."""
         journal = _readable_journal(daemon, peer)
 
         def query() -> tuple[list[Attempt], int]:
@@ -195,7 +195,7 @@ def admin_methods(daemon: RunningBus) -> Methods[RemotePeer]:
     def read_log(
         peer: RemotePeer, params: LogParams, asker: Asker, request_id: RequestId, /
     ) -> object:
-        """Give the latest deliveries of the activity log, or those after one already seen."""
+        """Return the latest deliveries of the activity log, or those after one already seen."""
         journal = _readable_journal(daemon, peer)
         query = partial(
             tail,
@@ -252,7 +252,7 @@ def _readable_journal(daemon: RunningBus, peer: RemotePeer) -> ReadableJournal:
 
 @contextmanager
 def _saying_what_is_wrong() -> Iterator[None]:
-    """Tell the admin who asks what is wrong with the files of this bus."""
+    """Return what is wrong with the files of this bus; for admins only."""
     try:
         yield
     except ConfigError as problem:

@@ -58,7 +58,7 @@ def is_systemd_host() -> bool:
 
 
 def ask_systemd(layout: Layout, unit: str) -> Facts | None:
-    """Give what systemd knows of a unit; None if it does not answer."""
+    """Return what systemd knows of a unit; None if it does not answer."""
     said = run_quietly([*layout.systemctl.split(), "show", f"--property={_ASKED}", unit])
     if said is None:
         return None
@@ -71,7 +71,7 @@ def has_failed(layout: Layout) -> bool:
 
 
 def held_sockets(layout: Layout) -> list[BusAddress]:
-    """Give the addresses that the socket unit listens on for us."""
+    """Return the addresses that the socket unit listens on for us."""
     said = run_quietly([*layout.systemctl.split(), "show", "--property=Listen", "busd.socket"])
     found = re.findall(r"^Listen=(.*) \(Stream\)$", said or "", re.M)
     return [
@@ -196,7 +196,7 @@ def _running_units(pattern: str) -> list[str] | None:
 
 
 def run_quietly(command: list[str]) -> str | None:
-    """Give what a program says, None if it is not there, fails or takes too long."""
+    """Return what a program says, None if it is not there, fails or takes too long."""
     if shutil.which(command[0]) is None:
         return None
     try:

@@ -28,7 +28,7 @@ class InheritedSocket:
 
 
 def places_to_listen(listen: list[str]) -> list[tuple[BusAddress, socket.socket | None]]:
-    """Give every place to listen at: first the sockets we inherit, then what we must open."""
+    """Return every place to listen at: first the sockets we inherit, then what we must open."""
     inherited = take_inherited_sockets()
     taken = [(each.address, each.sock) for each in inherited]
     return [*taken, *((address, None) for address in _addresses_to_open(listen, inherited))]
@@ -71,7 +71,7 @@ def _address_of(sock: socket.socket, name: str) -> BusAddress:
 
 
 def _addresses_to_open(listen: list[str], inherited: list[InheritedSocket]) -> list[BusAddress]:
-    """Give the addresses of the settings that no inherited socket serves already.
+    """Return the addresses of the settings that no inherited socket serves already.
 
     Whoever sets up sockets for us and says nothing else wants us at those, not at the defaults.
     """
@@ -83,7 +83,7 @@ def _addresses_to_open(listen: list[str], inherited: list[InheritedSocket]) -> l
 
 
 def _place(address: BusAddress) -> tuple[str, str, int]:
-    """Give what two sockets cannot share; ws:// and tcp:// are two words for the same port."""
+    """Return what two sockets cannot share; ws:// and tcp:// are two words for the same port."""
     if address.scheme == "unix":
         return "unix", os.path.realpath(address.path), 0
     return "tcp", "127.0.0.1" if address.host == "localhost" else address.host, address.port

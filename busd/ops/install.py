@@ -49,7 +49,7 @@ class Layout:
         return "systemctl --user" if self.flavour == "user" else "systemctl"
 
     def placed(self, path: Path) -> Path:
-        """Give where a path of the installed system is now."""
+        """Return where a path of the installed system is now."""
         return self.root / path.relative_to("/")
 
 
@@ -62,7 +62,7 @@ class InstalledFile(msgspec.Struct, frozen=True):
 
 
 def find_layout(flavour: Flavour, root: Path = Path("/")) -> Layout:
-    """Give the places of a flavour."""
+    """Return the places of a flavour."""
     if flavour == "system":
         return Layout(
             flavour,
@@ -97,7 +97,7 @@ def install(
 
 
 def files_for(layout: Layout, program: list[str]) -> list[tuple[Path, str, int]]:
-    """Give each file of a flavour: where it belongs, its text and its mode."""
+    """Return each file of a flavour: where it belongs, its text and its mode."""
     command = " ".join(map(_quoted, program))
     units = [
         (
@@ -117,7 +117,7 @@ def files_for(layout: Layout, program: list[str]) -> list[tuple[Path, str, int]]
 
 
 def _unit_templates() -> Path:
-    """Give the folder of the templates: in the package, or beside it where busd is developed."""
+    """Return the folder of the templates: in the package, or beside it where busd is developed."""
     packaged = Path(__file__).parent / "units"
     return packaged if packaged.is_dir() else Path(__file__).parents[2] / "systemd"
 
@@ -132,7 +132,7 @@ def _checksum(text: str) -> str:
 
 
 def written_by(text: str) -> str | None:
-    """Give the version of busd that wrote a file, or None if somebody changed it since."""
+    """Return the version of busd that wrote a file, or None if somebody changed it since."""
     found = _STAMP.search(text)
     if not found or found[2] != _checksum(text[: found.start()].removesuffix("\n")):
         return None
@@ -160,7 +160,7 @@ def _install_file(
 
 
 def read_text(path: Path) -> str | None:
-    """Give the text of a file, None if there is no such file."""
+    """Return the text of a file, None if there is no such file."""
     try:
         return path.read_text(errors="replace")
     except (FileNotFoundError, NotADirectoryError):
@@ -170,7 +170,7 @@ def read_text(path: Path) -> str | None:
 
 
 def differences(path: Path, found: str, wanted: str) -> list[str]:
-    """Say how a file differs from what busd would write."""
+    """Return how a file differs from what busd would write."""
     return list(
         difflib.unified_diff(
             found.splitlines(), wanted.splitlines(), str(path), "busd", n=0, lineterm=""
@@ -196,7 +196,7 @@ def _write(path: Path, text: str, mode: int) -> None:
 
 
 def find_program() -> list[str]:
-    """Give the command line of the busd that runs now, as a unit must name it."""
+    """Return the command line of the busd that runs now, as a unit must name it."""
     called = Path(sys.argv[0]).absolute()
     beside = Path(sys.executable).absolute().parent / "busd"
     for program in (called, beside):
@@ -206,13 +206,13 @@ def find_program() -> list[str]:
 
 
 def _quoted(word: str) -> str:
-    """Give a word as systemd reads it in ExecStart=."""
+    """Return a word as systemd reads it in ExecStart=."""
     word = word.replace("%", "%%").replace("$", "$$").replace("\\", "\\\\").replace('"', '\\"')
     return f'"{word}"' if re.search(r"[\s\"'\\;]", word) else word
 
 
 def hidden_program(layout: Layout, program: list[str]) -> str:
-    """Give the folder that the sandbox of the service hides busd in, or ""."""
+    """Return the folder that the sandbox of the service hides busd in, or ""."""
     if layout.flavour == "user":
         return ""
     places = [*program[:1], sys.prefix, sys.base_prefix]
@@ -226,7 +226,7 @@ def hidden_program(layout: Layout, program: list[str]) -> str:
 
 
 def next_steps(layout: Layout, files: list[InstalledFile]) -> list[str]:
-    """Give the commands that make the installed units run."""
+    """Return the commands that make the installed units run."""
     systemctl = layout.systemctl
     steps = [f"{systemctl} daemon-reload", f"{systemctl} enable --now busd.socket busd.service"]
     if any(file.action in ("updated", "replaced") for file in files):

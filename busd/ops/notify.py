@@ -16,34 +16,34 @@ _FEEDS_PER_PERIOD = 4
 
 
 def ready(status: str) -> None:
-    """Say that we route; also at the end of a reload."""
+    """Report that the bus is ready; also at the end of a reload."""
     _tell("READY=1", f"STATUS={status}")
 
 
 def status(text: str) -> None:
-    """Say in a line what we are doing, for `systemctl status`."""
+    """Set the status line that `systemctl status` shows."""
     _tell(f"STATUS={text}")
 
 
 def reloading() -> None:
-    """Say that we read the settings again; `ready` ends it."""
+    """Report that a reload has begun; `ready` ends it."""
     # The time tells the manager which of its requests this answers.
     _tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}", "STATUS=reloading")
 
 
 def stopping(drain_seconds: float) -> None:
-    """Say that we stop, and how long that may take."""
+    """Report that the bus is stopping, and how long that may take."""
     extend = f"EXTEND_TIMEOUT_USEC={int(drain_seconds * 1_000_000)}"
     _tell("STOPPING=1", extend, "STATUS=answering what was accepted")
 
 
 def watchdog() -> None:
-    """Say that we are alive."""
+    """Feed the watchdog."""
     _tell("WATCHDOG=1")
 
 
 def watchdog_seconds() -> float | None:
-    """Give the time after which a silent process is taken for dead; None if nobody watches us."""
+    """Return the time after which a silent process is taken for dead; None if nobody watches us."""
     if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return None
     period = os.environ.get("WATCHDOG_USEC", "")

@@ -26,7 +26,7 @@ def print_json(value: object) -> None:
 
 
 def harmless_json(value: object) -> str:
-    """Give one line of JSON in which nothing steers the terminal."""
+    """Return one line of JSON in which nothing steers the terminal."""
     import json
 
     import msgspec

@@ -84,7 +84,7 @@ class Context:
         return self._running.host.settings
 
     def own_settings(self, kind: builtins.type[S]) -> S:
-        """Give the table `[plugins.settings.NAME]` as a struct; raises ConfigError."""
+        """Return the table `[plugins.settings.NAME]` as a struct; raise ConfigError."""
         name = self._running.name
         said = self.settings.plugins.settings.get(name, {})
         try:
@@ -259,7 +259,7 @@ class Sent:
 
 
 def payload_of(value: Any, sender: str, message_id: str = "") -> Raw:
-    """Give the payload that a value is or stands for; raises TypeError if it is none."""
+    """Return the payload that a value is or stands for; raise TypeError if it is none."""
     if isinstance(value, msgspec.Struct) and type_name_of(type(value)):
         return write_message(value, sender=sender, message_id=message_id)
     return encode_payload(value)

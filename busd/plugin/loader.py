@@ -60,19 +60,19 @@ class BadPlugin(msgspec.Struct, frozen=True):
 
 
 def bundled_folder() -> Path:
-    """Give the folder of the plugins that come with busd."""
+    """Return the folder of the plugins that come with busd."""
     package = Path(__file__).parent.parent
     installed = package / "bundled_plugins"
     return installed if installed.is_dir() else package.parent / "plugins"
 
 
 def default_folders() -> list[Path]:
-    """Give the folders that are always looked into: ours, and the user's or the system's."""
+    """Return the folders that are always looked into: ours, and the user's or the system's."""
     return [bundled_folder(), _settings_folder() / "plugins"]
 
 
 def _settings_folder() -> Path:
-    """Give the folder of busd.toml; systemd says which, if it started us."""
+    """Return the folder of busd.toml; systemd says which, if it started us."""
     if given := os.environ.get("CONFIGURATION_DIRECTORY"):
         return Path(given.split(":")[0])
     if user := os.environ.get("XDG_CONFIG_HOME"):
@@ -209,7 +209,7 @@ def _read(candidate: Candidate, module: ModuleType) -> LoadedPlugin | BadPlugin:
 
 
 def _types(module: ModuleType) -> dict[str, type]:
-    """Give the message types that a module defines itself."""
+    """Return the message types that a module defines itself."""
     return {
         type_name_of(each): each
         for each in vars(module).values()

@@ -42,7 +42,7 @@ class Place:
         self.peer.take = self._keep
 
     def open(self, holder: RunningPlugin) -> None:
-        """Give all that waits, and from this moment on all that comes, to the new holder."""
+        """Pass what waits, and all that comes from now on, to the new holder."""
         waiting, self._waiting, self._waiting_bytes = self._waiting, deque(), 0
         self.peer.take = holder.take
         for call_id, message in waiting:
@@ -52,7 +52,7 @@ class Place:
                 delivery.settle_failed(self.peer, "peer is busy", BUSY_RETRY_SECONDS)
 
     def describe(self, loaded: LoadedPlugin) -> None:
-        """Say in `getStatus` who is here."""
+        """Show the holder in `getStatus`."""
         plugin = loaded.plugin
         info = {"name": plugin.name, "version": plugin.version, "description": loaded.about}
         if not loaded.about:
@@ -65,7 +65,7 @@ class Place:
             self._bus.unsubscribe(self.peer, pattern)
 
     def leave(self, reason: str) -> None:
-        """Give the place up: whoever still waits for an answer is told so."""
+        """Release the place; whoever still waits for an answer gets a failed ack."""
         self._waiting.clear()
         self._waiting_bytes = 0
         self._bus.leave(self.peer, reason)

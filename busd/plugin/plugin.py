@@ -47,7 +47,7 @@ class Handler(msgspec.Struct, frozen=True):
         return any(matches(pattern, to) for pattern in self.patterns)
 
     def call(self, ctx: Context) -> Any:
-        """Give what the function returns; raises Refuse if the payload is not what it takes."""
+        """Return what the function returns; raise Refuse if the payload is not what it takes."""
         value: object = ctx.payload
         if self.kind is not Raw:
             try:
@@ -206,7 +206,7 @@ class Plugin:
         return {each.type_name: each.kind for each in self.handlers if each.type_name}
 
     def find(self, to: str, type_name: str) -> Handler:
-        """Give the handler of a message; raises Refuse, naming the types taken, if none is."""
+        """Return the handler of a message; raise Refuse, naming the types taken, if none is."""
         here = [handler for handler in self.handlers if handler.takes(to)]
         for handler in here:
             if handler.type_name == type_name and handler.kind is not Raw:
@@ -238,7 +238,7 @@ def _plain(function: F) -> F:
 
 
 def _first_parameter(function: Callable[..., Any]) -> tuple[Any, bool]:
-    """Give the annotation of the first parameter, and whether there is a second for the context."""
+    """Return the first parameter's annotation, and whether there is a second for the context."""
     parameters = list(inspect.signature(function).parameters.values())
     if len(parameters) not in (1, 2):
         raise TypeError(f"{_said(function)} must take one value and, if it wants, the context")
@@ -256,7 +256,7 @@ def _without_refuse(annotation: Any) -> tuple[Any, bool]:
 
 
 def _annotation(function: Callable[..., Any], name: str, said: Any) -> Any:
-    """Give an annotation as what it means, also where annotations are kept as text."""
+    """Return an annotation as what it means, also where annotations are kept as text."""
     if not isinstance(said, str):
         return said
     # Only this one is looked up: the others may be imported for type checkers alone.

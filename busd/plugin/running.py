@@ -141,7 +141,7 @@ class RunningPlugin:
         await self.stop()
 
     async def reload(self) -> None:
-        """Tell the plugin that the settings were read again."""
+        """Notify the plugin that the settings were read again."""
         await self._run_hooks("on_reload", self.host.limits.start_seconds)
 
     async def _run_hooks(self, name: str, seconds: float) -> bool:
@@ -221,7 +221,7 @@ class RunningPlugin:
             self.host.flush_soon()
 
     async def _answer(self, ctx: Context, begun: Begun) -> Ack:
-        """Give what the plugin answers; whatever it raises is a failed ack."""
+        """Return what the plugin answers; whatever it raises is a failed ack."""
         seconds = self.host.limits.handler_seconds
         with anyio.move_on_after(seconds):
             try:
@@ -278,7 +278,7 @@ class RunningPlugin:
         return DEFERRED
 
     async def _run_method(self, method: PluginMethod, params: Any, ctx: Context) -> Raw:
-        """Give the result as JSON: what cannot be written is the plugin's fault, too."""
+        """Return the result as JSON: what cannot be written is the plugin's fault, too."""
         seconds = self.host.limits.handler_seconds
         with anyio.move_on_after(seconds):
             try:
@@ -315,7 +315,7 @@ class RunningPlugin:
                 self.blame(hook, problem)
 
     def check(self, sender: str, type_name: str) -> str | None:
-        """Give the reason why a sender may not send a type, if there is one."""
+        """Return the reason why a sender may not send a type, if there is one."""
         for function in self.plugin.checks_by:
             try:
                 reason = function(sender, type_name)
@@ -338,7 +338,7 @@ class RunningPlugin:
         return found
 
     def check_name(self, name: str, identity: Identity) -> str | None:
-        """Give the reason why a newcomer may not take a name, if there is one."""
+        """Return the reason why a newcomer may not take a name, if there is one."""
         for function in self.plugin.names_checked_by:
             try:
                 reason = function(name, identity)
@@ -350,7 +350,7 @@ class RunningPlugin:
         return None
 
     def blame(self, what: str, problem: BaseException | None = None) -> None:
-        """Say whose fault it was: in the log, in the metrics, in the list of plugins."""
+        """Record a fault in the log, in the metrics and in the list of plugins."""
         self.faults += 1
         why = "" if problem is None else f": {_said(problem)}"
         self.last_fault = f"{what}{why}"[:_MAX_FAULT_CHARACTERS]
@@ -363,7 +363,7 @@ def _raise(problem: BaseException) -> None:
 
 
 def _said(problem: BaseException) -> str:
-    """Give an exception in words that can be written, whatever its author made of it."""
+    """Return an exception in words that can be written, whatever its author made of it."""
     name = type(problem).__name__
     try:
         return f"{name}: {problem}".encode(errors="replace").decode()
@@ -372,7 +372,7 @@ def _said(problem: BaseException) -> str:
 
 
 async def _outcome(begun: Begun) -> Any:
-    """Give what a handler returns or refuses; raises what else it raises."""
+    """Return what a handler returns or refuses; raises what else it raises."""
     try:
         answer = begun()
         return await answer if inspect.isawaitable(answer) else answer
@@ -381,7 +381,7 @@ async def _outcome(begun: Begun) -> Any:
 
 
 def ack_of(answer: Any, address: str) -> Ack:
-    """Give the ack that carries what a handler returned; raises TypeError for nonsense."""
+    """Return the ack that carries what a handler returned; raise TypeError for nonsense."""
     if isinstance(answer, Ack):
         answer.payload = payload_of(answer.payload, address)
         return msgspec.json.decode(msgspec.json.encode(answer), type=Ack)  # as a peer's is read

@@ -13,7 +13,7 @@ Blame = Callable[[str, BaseException | None], None]
 
 
 def is_fault(problem: BaseException) -> bool:
-    """Tell what a plugin's task did from our own telling it to end.
+    """Distinguish a plugin task's own end from our cancelling it.
 
     `sys.exit()` in a plugin is no order to us, and a future of its own that somebody cancelled
     is not its end.

@@ -28,7 +28,7 @@ def describe_table(
 def describe_methods(
     title: str, version: str, methods: list[Method], always: tuple[type[RequestError], ...] = ()
 ) -> dict[str, Any]:
-    """Give the OpenRPC document; `always` are the errors that every method may answer with."""
+    """Return the OpenRPC document; `always` are the errors that every method may answer with."""
     types = {shape for method in methods for shape in (method.params, method.result)}
     ordered = sorted(types, key=lambda shape: shape.__name__)
     schemas, components = msgspec.json.schema_components(ordered, ref_template=_REFERENCE)

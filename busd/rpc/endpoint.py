@@ -89,7 +89,7 @@ class Endpoint(Generic[P, R]):
         raise NotImplementedError
 
     def on_refused(self, fault: RequestError) -> None:
-        """Hear that a request, alone or in a batch, was answered with an error."""
+        """Handle that a request, alone or in a batch, was answered with an error."""
 
     # From the wire
 
@@ -194,7 +194,7 @@ class Endpoint(Generic[P, R]):
             call.settle(self, result)
 
     def on_violation(self, violation: ProtocolViolation) -> None:
-        """Tell a peer that broke the framing why, and close."""
+        """Send the reason to a peer that broke the framing, and close."""
         if violation.rule not in ("goodbye", "handshake"):
             self.fail(None, InvalidRequest(violation.reason, rule=violation.rule))
         self.connection.close(violation.close_code, violation.reason)
@@ -278,7 +278,7 @@ def _wants_answer(frame: bytes) -> bool:
 
 
 def _why_undecodable(problem: Exception) -> RequestError:
-    """Tell bytes that are no JSON from JSON that is no request."""
+    """Distinguish bytes that are not JSON from JSON that is not a request."""
     if isinstance(problem, msgspec.ValidationError):
         return InvalidRequest("Invalid request", detail=str(problem))
     if isinstance(problem, UnicodeDecodeError):

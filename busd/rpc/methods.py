@@ -98,14 +98,14 @@ class Methods(Generic[C]):
         self._table.pop(name, None)
 
     def copy(self) -> Methods[C]:
-        """Give a table that can be added to without changing this one."""
+        """Return a table that can be added to without changing this one."""
         copied: Methods[C] = Methods()
         copied.described = dict(self.described)
         copied._table = dict(self._table)
         return copied
 
     def only(self, name: str, refuse: Callable[[], RequestError]) -> MethodTable:
-        """Give a table in which every other method, known or not, is refused."""
+        """Return a table in which every other method, known or not, is refused."""
         refused = _as_jsonrpcserver_calls(name, msgspec.Raw, _refusing(refuse))
         return _RefusingTable(refused, {name: self._table[name]})
 
@@ -180,7 +180,7 @@ def dispatch(table: MethodTable, envelope: LooseEnvelope, caller: object, asker:
 
 
 def _as_jsonrpcserver_reads(envelope: LooseEnvelope) -> dict[str, Any]:
-    """Give the request as the dict that jsonrpcserver reads, its params one untouched value."""
+    """Return the request as the dict that jsonrpcserver reads, its params one untouched value."""
     request: dict[str, Any] = {"method": envelope.method, "is_request": envelope.is_request}
     if envelope.id is not UNSET:
         request["id"] = envelope.id
@@ -196,7 +196,7 @@ def _validate(request: Any) -> None:
 
 
 def _fault(code: int, message: str, data: object) -> RequestError:
-    """Give the fault that jsonrpcserver found, in our form: `data` always names the rule."""
+    """Return the fault that jsonrpcserver found, in our form: `data` always names the rule."""
     kinds: dict[int, type[RequestError]] = {-32600: InvalidRequest, -32601: MethodNotFound}
     if isinstance(data, dict):
         fault = RequestError(message, **data)

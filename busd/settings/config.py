@@ -74,7 +74,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load_settings(path: str | None = None, flags: dict[str, object] | None = None) -> Settings:
-    """Give the settings: flag over environment over file over default.
+    """Return the settings: flag over environment over file over default.
 
     Raises ConfigError, one line naming the file, the key and what would be right.
     """
@@ -92,7 +92,7 @@ def load_settings(path: str | None = None, flags: dict[str, object] | None = Non
 
 
 def _sources(path: str | None, flags: dict[str, object]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Give what each source says, the weakest first."""
+    """Return what each source says, the weakest first."""
     for file in config_files(path):
         yield str(file), _read_toml(file)
     yield _ENVIRONMENT, _read_environment()
@@ -100,7 +100,7 @@ def _sources(path: str | None, flags: dict[str, object]) -> Iterator[tuple[str, 
 
 
 def config_files(path: str | None) -> list[Path]:
-    """Give the files that are read, in order: the one said or the default one, and its conf.d."""
+    """Return the files that are read, in order: the one said or the default one, and its conf.d."""
     said = path or os.environ.get("BUSD_CONFIG")
     main = Path(said) if said else default_config_file()
     try:
@@ -114,7 +114,7 @@ def config_files(path: str | None) -> list[Path]:
 
 
 def default_config_file() -> Path:
-    """Give the file that is read if none is named."""
+    """Return the file that is read if none is named."""
     if given := os.environ.get("CONFIGURATION_DIRECTORY"):
         return Path(given.split(":")[0]) / "busd.toml"
     if user := os.environ.get("XDG_CONFIG_HOME"):
@@ -138,7 +138,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _read_environment() -> dict[str, Any]:
-    """Give the settings of the environment: BUSD_LOOP=trio, BUSD_WIRE_MAX_FRAME_BYTES=65536."""
+    """Return the settings of the environment: BUSD_LOOP=trio, BUSD_WIRE_MAX_FRAME_BYTES=65536."""
     found: dict[str, Any] = {}
     for variable, name in variables().items():
         text = os.environ.get(variable)
@@ -153,7 +153,7 @@ def _read_environment() -> dict[str, Any]:
 
 
 def variables() -> dict[str, str]:
-    """Give each variable of the environment that is a setting, and its dotted name."""
+    """Return each variable of the environment that is a setting, and its dotted name."""
     not_there = {*_ONLY_IN_FILES, *_groups()}  # a group is no setting
     return {
         variable_of(name): name
@@ -214,7 +214,7 @@ def _explain(problem: str, table: str = "") -> str:
 
 
 def setting_names() -> list[str]:
-    """Give every setting by its dotted name."""
+    """Return every setting by its dotted name."""
     return sorted(_names(Settings, ""))
 
 
@@ -229,14 +229,14 @@ def _names(kind: type[msgspec.Struct], prefix: str) -> list[str]:
 
 
 def _groups() -> list[str]:
-    """Give the names of those settings that are made of others."""
+    """Return the names of those settings that are made of others."""
     default = Settings()
     names = (field.name for field in msgspec.structs.fields(Settings))
     return [name for name in names if isinstance(getattr(default, name), msgspec.Struct)]
 
 
 def _choices(name: str) -> tuple[str, ...]:
-    """Give the words that a setting may be; none if it is no word."""
+    """Return the words that a setting may be; none if it is no word."""
     kind: Any = Settings
     for part in name.split("."):
         if get_origin(kind) is dict:
@@ -302,7 +302,7 @@ def _check_shape(said: dict[str, Any], source: str) -> None:
 
 
 def keep_fixed(old: Settings, new: Settings) -> Settings:
-    """Give the new settings, but what a running daemon cannot change as it was."""
+    """Return the new settings, but what a running daemon cannot change as it was."""
     return msgspec.structs.replace(
         new,
         listen=old.listen,
@@ -314,7 +314,7 @@ def keep_fixed(old: Settings, new: Settings) -> Settings:
 
 
 def changes(old: Settings, new: Settings) -> list[str]:
-    """Give the dotted names of the settings in which two sets differ."""
+    """Return the dotted names of the settings in which two sets differ."""
     before, after = _flat(old, ""), _flat(new, "")
     return [name for name in before if before[name] != after[name]]
 

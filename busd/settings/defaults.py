@@ -118,7 +118,7 @@ ABOUT = {
 
 
 def encode_default_config(places: dict[str, object], reload: str) -> str:
-    """Give the text of the file; `places` are the defaults that depend on whose bus it is."""
+    """Return the text of the file; `places` are the defaults that depend on whose bus it is."""
     settings = msgspec.structs.replace(Settings(), **places)
     values: list[str] = []
     tables: list[str] = []
@@ -129,7 +129,7 @@ def encode_default_config(places: dict[str, object], reload: str) -> str:
 
 
 def _defaults(settings: msgspec.Struct, prefix: str) -> Iterator[tuple[str, object, object]]:
-    """Give every setting: its dotted name (no line depends on the one above), default and type."""
+    """Return the dotted name, default and type of every setting."""
     for field in msgspec.structs.fields(settings):
         value = getattr(settings, field.name)
         if isinstance(value, msgspec.Struct):
@@ -139,7 +139,7 @@ def _defaults(settings: msgspec.Struct, prefix: str) -> Iterator[tuple[str, obje
 
 
 def _table_of(kind: object) -> type[msgspec.Struct] | None:
-    """Give the struct of a setting that is a list of tables, or tables by name."""
+    """Return the struct of a setting that is a list of tables, or tables by name."""
     inner = get_args(kind)[-1] if get_origin(kind) in (list, dict) else None
     is_struct = isinstance(inner, type) and issubclass(inner, msgspec.Struct)
     return inner if is_struct else None
@@ -164,14 +164,14 @@ def _value_line(name: str, value: object) -> str:
 
 
 def default_of(field: msgspec.structs.FieldInfo) -> object:
-    """Give the default of a member; None if it has none."""
+    """Return the default of a member; None if it has none."""
     if field.default_factory is not msgspec.NODEFAULT:
         return field.default_factory()
     return None if field.default is msgspec.NODEFAULT else field.default
 
 
 def encode_value(value: object) -> str:
-    """Give a value as TOML; of what settings are made of, JSON differs only in tables."""
+    """Return a value as TOML; of what settings are made of, JSON differs only in tables."""
     if isinstance(value, dict):
         inner = ", ".join(f"{json.dumps(key)} = {encode_value(value[key])}" for key in value)
         return f"{{{inner}}}"

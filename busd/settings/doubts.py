@@ -73,7 +73,7 @@ def find_doubts(settings: Settings) -> Iterator[Finding]:
 
 
 def _unknown_variable(name: str, known: set[str]) -> Finding:
-    """Say what becomes of a variable; never its value, which may be a secret of somebody's."""
+    """Return what becomes of a variable; never its value, which may be a secret of somebody's."""
     in_files = {variable_of(each): each for each in setting_names()}
     if name in in_files:
         words = f"${name} is ignored: only a file can say {in_files[name]}"

@@ -100,12 +100,12 @@ class Handed:
         return msgspec.json.decode(self.raw_payload)
 
     def ack(self, payload: object = None, *, message: str = "") -> None:
-        """Say that it is done, with a payload if there is something to say."""
+        """Answer with success, and a payload if there is one."""
         said = {"success": True, "message": message, "payload": {} if payload is None else payload}
         self.answer_raw(encode(said))
 
     def fail(self, reason: str, *, retry_seconds: float | None = None) -> None:
-        """Say that it cannot be done."""
+        """Answer with a failure."""
         said: dict[str, object] = {"success": False, "message": reason}
         if retry_seconds is not None:
             said |= {"shouldRetry": True, "retrySeconds": retry_seconds}

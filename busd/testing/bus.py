@@ -74,7 +74,7 @@ class MemoryBus:
         chunk: int | None = None,
         credentials: Credentials | None = None,
     ) -> ScriptedPeer:
-        """Give a peer that is connected and has said nothing yet.
+        """Return a peer that is connected and has said nothing yet.
 
         With `chunk` the bus gets what the peer sends in pieces of so many bytes.
         """
@@ -91,7 +91,7 @@ class MemoryBus:
         web_socket: bool = False,
         chunk: int | None = None,
     ) -> ScriptedPeer:
-        """Give a peer that has initialized and subscribed; raises CallRefused if it may not."""
+        """Return a peer that has initialized and subscribed; raise CallRefused if it may not."""
         peer = self.connect(client_id, web_socket=web_socket, chunk=chunk)
         peer.initialize(info=info).check()
         for pattern in subscribe:

@@ -159,7 +159,7 @@ class ScriptedPeer:
     # Parting
 
     def half_close(self) -> None:
-        """Say that nothing more comes, and go on reading."""
+        """Send the end of the stream, and go on reading."""
         self._may_send = False
         self.transport.feed_eof()
 

@@ -73,7 +73,7 @@ class MemoryTransport:
         self._soon.run(self._deliver_to_bus)
 
     def feed_eof(self) -> None:
-        """Tell the bus that nothing more comes."""
+        """Send the bus the end of the stream."""
         self._to_bus.append(None)
         self._soon.run(self._deliver_to_bus)
 

@@ -53,12 +53,12 @@ def message(type_name: str, *, beside: tuple[str, ...] = ()) -> Callable[[K], K]
 
 
 def type_name_of(kind: type) -> str:
-    """Give the name that `@message` gave a struct, or "" if it gave none."""
+    """Return the name that `@message` gave a struct, or "" if it gave none."""
     return str(kind.__dict__.get(_TYPE, ""))
 
 
 def type_of(raw: Raw) -> str:
-    """Give the `type` of a payload, or "" if it has none that can be read."""
+    """Return the `type` of a payload, or "" if it has none that can be read."""
     try:
         return decode_payload(raw).type
     except (msgspec.MsgspecError, RecursionError):
@@ -66,7 +66,7 @@ def type_of(raw: Raw) -> str:
 
 
 def author_of(sender: str, raw: Raw) -> str:
-    """Give whose words a payload has.
+    """Return whose words a payload has.
 
     A chat or an agent (`tg:1`, `agent:x`) speaks for itself. A bridge, whose address has no
     prefix, speaks for others: it names them in the payload's `from`.
@@ -80,7 +80,7 @@ def author_of(sender: str, raw: Raw) -> str:
 
 
 def read_message(raw: Raw, kind: type[T]) -> T:
-    """Give the content of a payload; raises Refuse naming type and member if it does not fit."""
+    """Return the content of a payload; raise Refuse naming type and member if it does not fit."""
     name = type_name_of(kind)
     try:
         content: bytes | Raw = decode_payload(raw).content
@@ -99,7 +99,7 @@ def read_message(raw: Raw, kind: type[T]) -> T:
 def write_message(
     value: msgspec.Struct, *, sender: str = "", timestamp: str = "", message_id: str = ""
 ) -> Raw:
-    """Give the payload whose content is `value`."""
+    """Return the payload whose content is `value`."""
     name = type_name_of(type(value))
     if not name:
         raise TypeError(f"{type(value).__name__} has no @message type")
@@ -117,11 +117,11 @@ def write_message(
 
 
 def now() -> str:
-    """Give the time as payloads have it."""
+    """Return the time as payloads have it."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _in_content(problem: str) -> str:
-    """Say where in the payload it is: msgspec knows only of the content."""
+    """Return where in the payload it is: msgspec knows only of the content."""
     said, at, where = problem.partition(" - at `$")
     return f"content{where.rstrip('`')}: {said}" if at else f"content: {problem}"

@@ -51,7 +51,7 @@ class BusAddress:
 
 
 def parse_bus_address(text: str) -> BusAddress:
-    """Read one address of a bus; raises ConfigError naming what is wrong with it."""
+    """Read one address of a bus; raise ConfigError naming what is wrong with it."""
     scheme, colon, rest = text.partition(":")
     if scheme == "unix" and colon:
         return _parse_unix(text, rest)

@@ -209,7 +209,7 @@ class Connection:
             self.session.on_violation(violation)
 
     def eof_received(self) -> bool:
-        """Hear that the peer will send no more; True keeps our half open for its answers."""
+        """Handle the end of the stream; True keeps our half open for the answers."""
         self.has_ended = True
         if not self.is_closed:
             self.when_done(self.session.on_end)
@@ -457,7 +457,7 @@ class Connection:
             self.transport.writelines(buffers)
 
     def close(self, code: int = 1000, reason: str = "") -> None:
-        """Say the last words, then throw away what still comes until the peer is gone.
+        """Send the last frames, then discard what still comes until the peer is gone.
 
         Closing at once with unread bytes would make the kernel reset the connection, and the
         peer would lose the error reply that tells it why.
@@ -503,7 +503,7 @@ class Connection:
                 self._measure()
 
     def _part(self, reason: str) -> None:
-        """Tell the session, once, that nothing more goes in or out."""
+        """Notify the session, once, that nothing more goes in or out."""
         if not self.is_closed:
             self.is_closed = True
             self._out.clear()

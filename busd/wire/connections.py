@@ -136,7 +136,7 @@ class Connections:
         flush_touched(self.touched, self.turns)
 
     def close_all(self) -> None:
-        """Say goodbye to everybody."""
+        """Close every connection."""
         for connection in list(self.open):
             connection.close(1001, "the bus is stopping")
 

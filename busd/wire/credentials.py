@@ -36,7 +36,7 @@ class Credentials(msgspec.Struct, frozen=True):
 
 
 def with_certificate(connection: Connection) -> Credentials:
-    """Give all that is known of a peer: also the name in its certificate, which came later."""
+    """Return all that is known of a peer: also the name in its certificate, which came later."""
     known = connection.credentials
     certificate = getattr(connection.transport, "peer_certificate", None)
     if certificate is None:
@@ -67,7 +67,7 @@ def without_loopback(credentials: Credentials) -> Credentials:
 
 
 def unit_of(pid: int) -> str:
-    """Give the systemd unit of a process, or "" if it has none or is gone already."""
+    """Return the systemd unit of a process, or "" if it has none or is gone already."""
     try:
         groups = Path(f"/proc/{pid}/cgroup").read_text()
     except OSError:
@@ -76,7 +76,7 @@ def unit_of(pid: int) -> str:
 
 
 def parse_unit(groups: str, own_uid: int) -> str:
-    """Give the unit that /proc/PID/cgroup tells of.
+    """Return the unit that /proc/PID/cgroup tells of.
 
     It is the outermost one: what is inside it was named by the unit itself. So everything that
     another user's manager runs is `user@UID.service`, as anybody can call a unit of his own as he

@@ -45,7 +45,7 @@ class Doorman:
         self._hosts = {"localhost", *(name.lower() for name in hosts)}
 
     def look_at(self, request: Request) -> Page | None:
-        """Give the answer to a request; None: let it become a WebSocket."""
+        """Return the answer to a request; None: let it become a WebSocket."""
         try:
             path = urlsplit(request.path).path
         except ValueError:  # "//[": half an IPv6 address
@@ -104,7 +104,7 @@ def is_forwarded(request: Request) -> bool:
 
 
 def token_of(request: Request) -> str:
-    """Give the token of an Authorization header: Bearer, or the password of Basic."""
+    """Return the token of an Authorization header: Bearer, or the password of Basic."""
     # Any number may have come; more than one is refused by `look_at`.
     header = next(iter(request.headers.get_all("Authorization")), "")
     kind, _, value = header.partition(" ")

@@ -29,7 +29,7 @@ class LineFramer:
         self._max_frame_bytes = max_frame_bytes
 
     def feed(self, data: bytes) -> Iterable[bytes | None]:
-        """Give the frames that `data` completes; sets `violation` when a frame is too long."""
+        """Return the frames that `data` completes; sets `violation` when a frame is too long."""
         if len(data) > PIECE_BYTES:
             return self._feed_pieces(data)
         frames = data.split(b"\n")
@@ -57,7 +57,7 @@ class LineFramer:
             yield None
 
     def _within_limit(self, frames: list[bytes]) -> Iterator[bytes | None]:
-        """Give the frames before the first one that is too long.
+        """Return the frames before the first one that is too long.
 
         Each is looked at when its turn comes: what follows `initialize` may be longer.
         """
@@ -77,7 +77,7 @@ class LineFramer:
         )
 
     def encode(self, frames: list[bytes]) -> list[bytes]:
-        """Give the buffers to write for these frames; empties the list."""
+        """Return the buffers to write for these frames; empties the list."""
         if len(frames) == 1:
             frame = frames.pop()
             if _NEWLINE in frame:

@@ -9,7 +9,7 @@ from busd.wire.bus_address import DEFAULT_PORT, BusAddress, parse_bus_address
 
 
 def runtime_directory() -> Path:
-    """Give the folder of the socket: systemd's, the user's, the system's, else in the state."""
+    """Return the folder of the socket: systemd's, the user's, the system's, else in the state."""
     if given := os.environ.get("RUNTIME_DIRECTORY"):
         return Path(given.split(":")[0])
     if user := os.environ.get("XDG_RUNTIME_DIR"):
@@ -20,7 +20,7 @@ def runtime_directory() -> Path:
 
 
 def state_directory() -> Path:
-    """Give the folder that outlives a restart."""
+    """Return the folder that outlives a restart."""
     if given := os.environ.get("STATE_DIRECTORY"):
         return Path(given.split(":")[0])
     if user := os.environ.get("XDG_STATE_HOME"):
@@ -29,12 +29,12 @@ def state_directory() -> Path:
 
 
 def default_listen() -> list[str]:
-    """Give the addresses a daemon listens on by default."""
+    """Return the addresses a daemon listens on by default."""
     return [f"unix:{runtime_directory() / 'bus.sock'}", f"tcp://127.0.0.1:{DEFAULT_PORT}"]
 
 
 def find_token(address: BusAddress) -> str:
-    """Give the token to show at this address: the URL's, a file's, or the owner's own.
+    """Return the token to show at this address: the URL's, a file's, or the owner's own.
 
     A Unix socket needs none, and over the network none is shown in the clear; nor is the one of
     our own bus shown to another host.
@@ -53,7 +53,7 @@ def find_token(address: BusAddress) -> str:
 
 
 def _token_files() -> list[Path]:
-    """Give the files that somebody said hold a token."""
+    """Return the files that somebody said hold a token."""
     places = [Path(said)] if (said := os.environ.get("BUSD_TOKEN_FILE")) else []
     if folder := os.environ.get("CREDENTIALS_DIRECTORY"):
         places.append(Path(folder) / "busd-token")
@@ -61,6 +61,6 @@ def _token_files() -> list[Path]:
 
 
 def find_bus(address: str | None = None) -> BusAddress:
-    """Give the address of the bus: as said, else from the environment, else the user's own."""
+    """Return the address of the bus: as said, else from the environment, else the user's own."""
     said = address or os.environ.get("BUSD_ADDRESS") or os.environ.get("BUB_BUS_URL")
     return parse_bus_address(said or default_listen()[0])

@@ -32,7 +32,7 @@ def check_place(address: BusAddress, *, is_open: bool) -> None:
 
 
 def listen_on(address: BusAddress) -> socket.socket:
-    """Open a listening socket; raises ConfigError saying what stands in the way."""
+    """Open a listening socket; raise ConfigError saying what stands in the way."""
     try:
         if address.scheme == "unix":
             return _listen_unix(address)
@@ -94,7 +94,7 @@ def _listen_tcp(address: BusAddress) -> socket.socket:
 
 
 def bound_address(address: BusAddress, sock: socket.socket) -> BusAddress:
-    """Give the address with the port that the kernel chose for port 0."""
+    """Return the address with the port that the kernel chose for port 0."""
     if address.scheme == "unix":
         return address
     return BusAddress(address.scheme, address.path, address.host, sock.getsockname()[1])
@@ -119,7 +119,7 @@ def tune(sock: socket.socket) -> None:
 
 
 async def connect_to(address: BusAddress) -> socket.socket:
-    """Return a connected, non-blocking socket; raises BusUnreachable."""
+    """Return a connected, non-blocking socket; raise BusUnreachable."""
     try:
         if address.scheme == "unix":
             sock, where = socket.socket(socket.AF_UNIX), address.path

@@ -27,7 +27,7 @@ _HANDSHAKE_OR_ALERT = (22, 21)  # what the first byte from the other side says, 
 
 
 def peer_certificate(connection: Connection) -> PeerCertificate | None:
-    """Give the certificate of the peer; there is one, if at all, before its first frame."""
+    """Return the certificate of the peer; there is one, if at all, before its first frame."""
     transport = connection.transport
     return transport.peer_certificate if isinstance(transport, TlsTransport) else None
 
@@ -138,7 +138,7 @@ class TlsTransport:
             self._flush()  # OpenSSL may have something of its own to say
 
     def _take(self, data: bytes, plain: list[bytes]) -> None:
-        """Add what `data` completes to `plain`; raises ProtocolViolation."""
+        """Add what `data` completes to `plain`; raise ProtocolViolation."""
         incoming, tls = self._incoming, self._tls
         incoming.write(data)
         try:
@@ -178,7 +178,7 @@ class TlsTransport:
         self.peer_certificate = read_peer_certificate(self._tls)
 
     def eof_received(self) -> bool:
-        """Hear that nothing more comes, with or without a goodbye; True keeps our half open."""
+        """Handle the end of the stream, with or without a TLS close; True keeps our half open."""
         if self._is_shaking and not self._is_over:
             self.connection.abort("the peer left during the TLS handshake")
         if self._is_over:
@@ -327,7 +327,7 @@ class TlsTransport:
             self.abort()
 
     def _pass_up_end(self) -> None:
-        """Tell the connection that the peer has said goodbye."""
+        """Pass the end of the stream on to the connection."""
         if self._is_over:
             return
         self._below.pause_reading()

@@ -55,14 +55,14 @@ class Certificates:
         self.load(settings)
 
     def load(self, settings: TlsSettings) -> None:
-        """Read the files; raises ConfigError, and then nothing has changed."""
+        """Read the files; raise ConfigError, and then nothing has changed."""
         context = make_server_context(settings)
         self.warnings = find_warnings(settings, context)
         self.context = context
 
 
 def make_server_context(settings: TlsSettings) -> ssl.SSLContext:
-    """Give what new connections shake hands with; raises ConfigError naming file and fault."""
+    """Return what new connections shake hands with; raise ConfigError naming file and fault."""
     if not settings.certificate:
         raise ConfigError("tls.certificate: name the certificate to serve TLS with")
     if (settings.client_certificate == "none") != (not settings.client_ca):
@@ -87,7 +87,7 @@ def make_server_context(settings: TlsSettings) -> ssl.SSLContext:
 def make_client_context(
     ca_file: str | None = None, certificate: str = "", key: str = ""
 ) -> ssl.SSLContext:
-    """Give what a client shakes hands with: it trusts `ca_file` or else what its system trusts.
+    """Return what a client shakes hands with: it trusts `ca_file` or else what its system trusts.
 
     Raises ConfigError. Reading the system's authorities takes 80 ms: make one context and keep it.
     """
@@ -149,7 +149,7 @@ def _read_text(path: str, what: str) -> str:
 
 
 def find_warnings(settings: TlsSettings, context: ssl.SSLContext) -> list[str]:
-    """Say what is wrong with certificate and key though they can be used."""
+    """Return what is wrong with certificate and key though they can be used."""
     warnings: list[str] = []
     key = settings.key or settings.certificate
     if Path(key).stat().st_mode & 0o004:
@@ -204,7 +204,7 @@ class PeerCertificate(msgspec.Struct, frozen=True):
 
 
 def read_peer_certificate(tls: ssl.SSLObject) -> PeerCertificate | None:
-    """Give the certificate that the other side has shown, if it was asked for one."""
+    """Return the certificate that the other side has shown, if it was asked for one."""
     der = tls.getpeercert(binary_form=True)
     found: Any = tls.getpeercert()  # typeshed has no shape for its values
     if not der or not found:
@@ -218,7 +218,7 @@ def read_peer_certificate(tls: ssl.SSLObject) -> PeerCertificate | None:
 
 
 def explain(problem: ssl.SSLError, *, is_client: bool) -> str:
-    """Say what went wrong between us and the other side, for those who do not speak OpenSSL."""
+    """Return what went wrong between us and the other side, for those who do not speak OpenSSL."""
     if not isinstance(problem, ssl.SSLCertVerificationError):
         return _REASONS.get(problem.reason) or _words(problem)
     said = problem.verify_message

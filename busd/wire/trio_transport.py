@@ -57,7 +57,7 @@ class Readers:
 
 
 def current_readers() -> Readers:
-    """Give the readers of this run, and start their task with the first connection."""
+    """Return the readers of this run, and start their task with the first connection."""
     try:
         return _readers.get()
     except LookupError:

@@ -87,7 +87,7 @@ class Turns:
         return False
 
     def add(self, waiter: Waiter) -> None:
-        """Give `waiter` a turn in one of the next rounds of the loop."""
+        """Schedule a turn for `waiter` in one of the next rounds of the loop."""
         self._waiting.setdefault(waiter.queue, {})[waiter] = None
         self._plan()
 

@@ -112,7 +112,7 @@ class WebSocketFramer:
         """Clients and servers differ in how they open; see the subclasses."""
 
     def _explain_close(self) -> ProtocolViolation:
-        """Say why the WebSocket ends, whoever began it."""
+        """Return why the WebSocket ends, whoever began it."""
         protocol = self._protocol
         if isinstance(protocol.parser_exc, PayloadTooBig):
             return ProtocolViolation(
@@ -205,7 +205,7 @@ class ServerFramer(WebSocketFramer):
         return getattr(waits_in, "__name__", "") == "at_eof"
 
     def _read_whole_frames(self, data: bytes) -> Iterator[bytes | None]:
-        """Give the masked, unfragmented text frames that `data` begins with, then the others.
+        """Return the masked, unfragmented text frames that `data` begins with, then the others.
 
         Each is looked at when its turn comes: what follows `initialize` may be longer.
         """

@@ -90,7 +90,7 @@ def test_tokens_are_neither_logged_nor_said_in_an_answer(opened: ExitStack) -> N
 
 
 def _mistakes(daemon: Daemon, token: str, opened: ExitStack) -> list[bytes]:
-    """Give what the bus says to requests that have the token in the wrong place."""
+    """Return what the bus says to requests that have the token in the wrong place."""
     said: list[bytes] = []
     for params in (
         {"clientId": "tg:1", "auth": token},
@@ -109,7 +109,7 @@ def _mistakes(daemon: Daemon, token: str, opened: ExitStack) -> list[bytes]:
 
 
 def _page(daemon: Daemon, token: str) -> bytes:
-    """Give the page that somebody with a token and a wrong path gets."""
+    """Return the page that somebody with a token and a wrong path gets."""
     peer = WebSocketPeer(open_tcp(daemon.port))
     lines = upgrade_lines(f"Authorization: Bearer {token}", f"Sec-WebSocket-Key: {random_key()}")
     _, text = open_http(peer, "GET /nothing HTTP/1.1", *lines[1:])

@@ -94,7 +94,7 @@ ACTIONS: list[tuple[str, dict[str, Any], str]] = [
 
 
 def expected(who: Who, method: str, params: dict[str, Any], rule: str) -> tuple[int, str] | None:
-    """Give the code and the rule of the refusal; None: it is allowed."""
+    """Return the code and the rule of the refusal; None: it is allowed."""
     if who.grant == "grant.owner" or (rule == ALLOWED and who.grant != _PLAIN):
         return None
     if who.grant == _PLAIN:  # a token without a grant is a peer as any other, as itself

@@ -97,26 +97,26 @@ class User:
         return ack.read() if ack.success else ack.message
 
     async def next(self) -> Incoming:
-        """Give the next message that came for the user."""
+        """Return the next message that came for the user."""
         with anyio.fail_after(PATIENCE_SECONDS):
             message = await anext(self._messages)
             await message.reply()
             return message
 
     async def reply(self) -> Any:
-        """Give the next message, which is a reply."""
+        """Return the next message, which is a reply."""
         message = await self.next()
         assert (message.type, message.to) == ("tg_reply", self.name), message.payload
         return message.payload
 
     async def text(self) -> str:
-        """Give the text of the next message, which is a reply."""
+        """Return the text of the next message, which is a reply."""
         text = (await self.reply())["content"]["text"]
         assert isinstance(text, str)
         return text
 
     async def event(self, name: str) -> Any:
-        """Give the data of the next message, which is this event."""
+        """Return the data of the next message, which is this event."""
         message = await self.next()
         assert (message.type, message.to) == ("agent_event", f"events:{self.name}"), message.payload
         content = message.payload["content"]
@@ -124,7 +124,7 @@ class User:
         return content["data"]
 
     async def prompt(self) -> Any:
-        """Give the data of the next message, which is a question; it is also asked in a reply."""
+        """Return the data of the next message, which is a question; it is also asked in a reply."""
         data = await self.event("turn.prompt")
         plain = (await self.reply())["content"]
         assert plain["prompt_id"] == data["id"]

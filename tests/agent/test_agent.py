@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -363,3 +366,26 @@ async def test_an_agent_without_a_bus_says_so(make_agent: MakeAgent, tmp_path: A
 async def test_an_agent_without_a_handler_is_a_mistake() -> None:
     with pytest.raises(RuntimeError, match=r"@agent\.answers"):
         await Agent("agent:x", arguments=[]).serve()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--client-id", "a b"], "malformed address"),
+        (["--client-id"], "--client-id needs a value"),
+        (["--talkto"], "--talkto needs a value"),
+        (["--client-id", "--talkto=tg:1"], "--client-id needs a value"),
+    ],
+)
+def test_a_mistake_on_the_command_line_ends_the_program_with_one_line(
+    tmp_path: Path, arguments: list[str], reason: str
+) -> None:
+    program = tmp_path / "agent.py"
+    program.write_text("from busd import Agent\nAgent().run()\n")
+    ended = subprocess.run(
+        [sys.executable, program, *arguments], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("agent.py: ")
+    assert reason in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1

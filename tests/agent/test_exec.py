@@ -40,7 +40,7 @@ def python(code: str) -> tuple[str, ...]:
 
 
 async def failure(user: User) -> str:
-    """Give what the user is told of a failure, in both ways."""
+    """Return what the user is told of a failure, in both ways."""
     error = await user.event("turn.error")
     assert await user.text() == f"Sorry, that failed: {error['message']}"
     return f"{error['code']}: {error['message']}"

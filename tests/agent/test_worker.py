@@ -42,7 +42,7 @@ class Chat:
         self._messages = bus.messages()
 
     def command(self, workspace: Path, **settings: Any) -> list[str]:
-        """Give the command line that a spawner would start."""
+        """Return the command line that a spawner would start."""
         return worker_command(
             WorkerSettings(**settings), self.worker, self.bus.client_id, workspace, "telegram"
         )

@@ -6,7 +6,7 @@ from tests.wire_peers import Json
 
 
 def error(code: int, message: str, request_id: Json = None, **data: Json) -> Json:
-    """Give the error reply that is expected."""
+    """Return the error reply that is expected."""
     body = {"code": code, "message": message, "data": data}
     return {"jsonrpc": "2.0", "id": request_id, "error": body}
 

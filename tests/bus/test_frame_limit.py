@@ -18,7 +18,7 @@ WIRE = WireLimits(max_frame_bytes=LIMIT, max_hello_bytes=LIMIT)
 
 
 def largest(*peers: ScriptedPeer) -> int:
-    """Give the size of the largest frame that any of these peers got."""
+    """Return the size of the largest frame that any of these peers got."""
     return max(len(frame) for peer in peers for frame in peer.frames)
 
 

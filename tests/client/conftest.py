@@ -59,7 +59,7 @@ PATIENT: dict[str, Any] = {"timeout_seconds": PATIENCE_SECONDS}
 
 
 def address_of(daemon: Daemon, transport: Transport) -> str:
-    """Give the address at which the daemon speaks this transport."""
+    """Return the address at which the daemon speaks this transport."""
     if transport == "unix":
         return f"unix:{daemon.path}"
     return (

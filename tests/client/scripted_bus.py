@@ -24,7 +24,7 @@ class ScriptedLine:
         self._received = BufferedByteReceiveStream(stream)
 
     async def read(self) -> Json:
-        """Give the next thing that the client says."""
+        """Return the next thing that the client says."""
         return json.loads(await self._received.receive_until(b"\n", _MAX_LINE_BYTES))
 
     async def say(self, *values: Json) -> None:
@@ -73,6 +73,6 @@ async def open_scripted_bus(path: Path, script: Script) -> AsyncIterator[str]:
 
 
 def process_message(number: int, to: str, payload: Json) -> Json:
-    """Give the request by which a bus hands over a message."""
+    """Return the request by which a bus hands over a message."""
     params = {"from": "bus:script", "to": to, "messageId": f"msg_{number}", "payload": payload}
     return {"jsonrpc": "2.0", "id": number, "method": "processMessage", "params": params}

@@ -23,7 +23,7 @@ def fresh(loop: Loop) -> Iterator[Daemon]:
 
 
 def scrape(daemon: Daemon) -> Samples:
-    """Give every sample by its name, with its labels as Prometheus writes them."""
+    """Return every sample by its name, with its labels as Prometheus writes them."""
     page = fetch(daemon, "/metrics")
     assert page.status == 200
     assert page.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"

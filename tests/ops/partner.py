@@ -23,7 +23,7 @@ class Partner:
         self._heard.put(message)
 
     def hear(self) -> SyncIncoming:
-        """Give the next message."""
+        """Return the next message."""
         return self._heard.get(timeout=PATIENCE_SECONDS)
 
     def tell(self, message: SyncIncoming, event: str, /, **data: Any) -> None:

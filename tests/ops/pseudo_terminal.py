@@ -66,7 +66,7 @@ class PseudoTerminal:
         self.press(line + "\r")
 
     def read_until(self, words: str) -> str:
-        """Give what was shown since the last time, up to and with `words`."""
+        """Return what was shown since the last time, up to and with `words`."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while words not in self.shown:
             left = deadline - time.monotonic()
@@ -81,7 +81,7 @@ class PseudoTerminal:
         self.press(f"\x1b[200~{text}\x1b[201~")
 
     def mode(self) -> list[Any]:
-        """Give the terminal's settings, and whether to read from it waits."""
+        """Return the terminal's settings, and whether to read from it waits."""
         return [*termios.tcgetattr(self.ours), os.get_blocking(self._its)]
 
     def is_echoing(self) -> bool:

@@ -18,7 +18,7 @@ from tests.ops.terminal import Said, Terminal
 
 
 def one_line(said: Said) -> str:
-    """Give the one line that a command complained in."""
+    """Return the one line that a command complained in."""
     assert said.err.startswith("busd: "), said.err
     assert said.err.count("\n") == 1, said.err
     return said.err.removeprefix("busd: ").rstrip()

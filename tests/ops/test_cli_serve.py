@@ -190,7 +190,7 @@ def test_flags_win_over_the_file(tmp_path: Path, lonely: Terminal) -> None:
 
 
 def refusal(terminal: Terminal, *args: str) -> str:
-    """Give the one line in which it says that it cannot run so."""
+    """Return the one line in which it says that it cannot run so."""
     said = terminal.busd("serve", *args)
     assert (said.code, said.out) == (78, ""), said
     assert said.err.startswith("busd: ")

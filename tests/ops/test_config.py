@@ -12,7 +12,7 @@ from busd.settings.config import Settings, load_settings, setting_names
 
 
 def numbers(kind: type[msgspec.Struct] = Settings, prefix: str = "") -> list[tuple[str, str]]:
-    """Give every setting that is a number, and how a small one of its kind is written."""
+    """Return every setting that is a number, and how a small one of its kind is written."""
     found: list[tuple[str, str]] = []
     for field in msgspec.structs.fields(kind):
         if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):

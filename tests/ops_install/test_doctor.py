@@ -34,7 +34,7 @@ def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
 
 
 def found(findings: Iterable[Finding]) -> list[tuple[str, str, str]]:
-    """Give all but what is fine."""
+    """Return all but what is fine."""
     return [(each.level, each.says, each.fix) for each in findings if each.level != "ok"]
 
 

@@ -33,7 +33,7 @@ class Plugged:
             return answer
 
     def listed(self) -> dict[str, Json]:
-        """Give all plugins, by the name of their file."""
+        """Return all plugins, by the name of their file."""
         found = self.call("bus.listPlugins")["plugins"]
         return {Path(each["origin"]).stem: each for each in found}
 

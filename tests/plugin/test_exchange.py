@@ -130,7 +130,7 @@ def open_stage(loop: Loop, opened: ExitStack, **settings: Any) -> Stage:
 
 
 def outcome(peer: Peer, request: int) -> Any:
-    """Give which version has answered, or what became of the message."""
+    """Return which version has answered, or what became of the message."""
     result = peer.answer_to(request)["result"]
     if not result["acks"]:
         return result["undelivered"]

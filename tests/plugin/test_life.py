@@ -79,7 +79,7 @@ def diary(plugged: Plugged) -> list[str]:
 
 
 def greeting(peer: Peer, text: str = "hi") -> str:
-    """Give what the greeter answers, or what became of the message."""
+    """Return what the greeter answers, or what became of the message."""
     request = peer.send_message("app:greet", {"type": "hello", "content": {"text": text}})
     result = peer.answer_to(request)["result"]
     if not result["acks"]:

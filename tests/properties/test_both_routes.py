@@ -33,7 +33,7 @@ _DETOUR = '"result":17,'
 def _answers(
     detour: str, params: Any, request_id: Any, policy: Policy, is_member: bool
 ) -> list[object]:
-    """Give all that is seen of one `sendMessage`: answers, and what was handed over."""
+    """Return all that is seen of one `sendMessage`: answers, and what was handed over."""
     bus = MemoryBus(policy=policy)
     receiver = bus.join("b")
     sender = bus.join("a") if is_member else bus.connect("a")

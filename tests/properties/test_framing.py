@@ -94,7 +94,7 @@ _MESSAGES = st.lists(st.lists(_TEXT.map(str.encode), min_size=1, max_size=3), ma
 
 
 def _client_bytes(messages: list[list[bytes]], ping_every: int) -> bytes:
-    """Give what a real client sends for these messages, from its handshake on."""
+    """Return what a real client sends for these messages, from its handshake on."""
     client = ClientProtocol(parse_uri("ws://localhost:7892/"), max_size=None)
     client.send_request(client.connect())
     request = b"".join(client.data_to_send())
@@ -131,7 +131,7 @@ def test_web_socket_messages_are_the_same_however_they_are_cut(
 
 
 def _frame(payload: bytes, looks_like: bytes) -> bytes:
-    """Give a text frame whose masked payload begins with bytes that could begin a frame."""
+    """Return a text frame whose masked payload begins with bytes that could begin a frame."""
     mask = bytes(a ^ b for a, b in zip(payload.ljust(4)[:4], looks_like, strict=True))
     size = len(payload)
     header = bytes((0x81, 0x80 | size)) if size < 126 else b"\x81\xfe" + size.to_bytes(2, "big")

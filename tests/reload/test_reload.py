@@ -20,7 +20,7 @@ OPEN = 'policy = "open"\n'
 
 
 def refusal(peer: Peer, method: str, params: Mapping[str, object]) -> tuple[int, str]:
-    """Give the code and the rule by which a request is refused."""
+    """Return the code and the rule by which a request is refused."""
     answer = peer.answer_to(peer.request(method, params))
     assert "error" in answer, answer
     return answer["error"]["code"], answer["error"]["data"]["rule"]

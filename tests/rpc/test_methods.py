@@ -44,7 +44,7 @@ methods: Methods[str] = Methods()
 
 @methods.register("double", Number, Number, errors=(InvalidParams,))
 def double(caller: str, params: Number, asker: Asker, request_id: RequestId, /) -> Number:
-    """Give twice the number.
+    """Return twice the number.
 
     This is not for everybody.
     """

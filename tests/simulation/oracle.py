@@ -39,7 +39,7 @@ MALFORMED = ack_of(False, "malformed answer: not the result of a processMessage"
 
 
 def left_out(ack: Ack) -> Ack:
-    """Give what is left of an ack whose payload has no room."""
+    """Return what is left of an ack whose payload has no room."""
     said = ack["message"]
     return ack | {"payload": {}, "message": f"{said} ({LEFT_OUT})" if said else LEFT_OUT}
 

@@ -86,7 +86,7 @@ class World:
         return self.random.choice([self._request_ids, f"r{self._request_ids}"])
 
     def expect(self, actor: Actor, asked: list[Asked], *, is_batch: bool = False) -> Effect:
-        """Give the effect of asking: an answer is waited for."""
+        """Return the effect of asking: an answer is waited for."""
 
         def effect() -> None:
             if asked:
@@ -95,7 +95,7 @@ class World:
         return effect
 
     def record(self, actor: Actor, to: str, params: dict[str, Any]) -> tuple[Record, Effect]:
-        """Give the record of a message, and the effect that finds out whom it goes to."""
+        """Return the record of a message, and the effect that finds out whom it goes to."""
         record = Record(
             number=params["payload"]["n"],
             sender=actor,

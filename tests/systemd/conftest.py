@@ -70,7 +70,7 @@ class Service:
             peer.close()
 
     def log(self) -> str:
-        """Give what it said."""
+        """Return what it said."""
         return self._log.read_text() if self._log.exists() else ""
 
     def forget(self) -> None:
@@ -141,7 +141,7 @@ def system_service(system_manager: SystemManager) -> Iterator[SystemManager]:
 
 
 def sees_python() -> list[str]:
-    """Give what lets a sandbox see the Python and the busd under test, wherever they are."""
+    """Return what lets a sandbox see the Python and the busd under test, wherever they are."""
     places = {str(Path(place).resolve()) for place in (sys.prefix, sys.base_prefix, ROOT)}
     return ["ProtectHome=tmpfs", f"BindReadOnlyPaths={' '.join(sorted(places))}"]
 

@@ -42,7 +42,7 @@ def open_group(name: str) -> Iterator[list[str]]:
 
 
 def _own_group() -> Path:
-    """Give the group that a manager takes for its own if we start it, relative to its tree."""
+    """Return the group that a manager takes for its own if we start it, relative to its tree."""
     lines = Path("/proc/self/cgroup").read_text().splitlines()
     groups = {kind: path for _, kind, path in (line.split(":", 2) for line in lines)}
     own = groups.get("", groups.get("name=systemd", "/"))
@@ -50,7 +50,7 @@ def _own_group() -> Path:
 
 
 def _trees() -> list[Path]:
-    """Give the one tree of version 2, or those of version 1: systemd's, one for each controller."""
+    """Return the tree of version 2, or those of version 1: systemd's and one per controller."""
     if not _MOUNTS.is_dir():
         return []
     mounts = [_MOUNTS] if _is_group(_MOUNTS) else sorted(_MOUNTS.iterdir())

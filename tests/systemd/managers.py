@@ -56,11 +56,11 @@ class Manager(ABC):
 
     @abstractmethod
     def command(self, *words: str) -> list[str]:
-        """Give a command line that runs where the manager does."""
+        """Return a command line that runs where the manager does."""
 
     @abstractmethod
     def environment(self) -> dict[str, str]:
-        """Give the environment of its user."""
+        """Return the environment of its user."""
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -84,7 +84,7 @@ class Manager(ABC):
         return done.stdout
 
     def show(self, unit: str, name: str) -> str:
-        """Give a property of a unit."""
+        """Return a property of a unit."""
         return self.systemctl("show", unit, f"--property={name}", "--value").strip()
 
     def drop_in(self, unit: str, text: str) -> None:
@@ -126,7 +126,7 @@ class SystemManager(Manager):
         return self.inside("/etc/systemd/system")
 
     def inside(self, path: str) -> Path:
-        """Give a path of its namespace as it is seen from here."""
+        """Return a path of its namespace as it is seen from here."""
         return Path(f"/proc/{self.pid}/root{path}")
 
     @property

@@ -76,7 +76,7 @@ def serve_words(folder: Path, *words: str) -> list[str]:
 
 
 def first_line(process: subprocess.Popen[str]) -> list[str]:
-    """Give the addresses that busd says it listens on."""
+    """Return the addresses that busd says it listens on."""
     assert process.stdout is not None
     listening: list[str] = json.loads(process.stdout.readline())["listening"]
     return listening

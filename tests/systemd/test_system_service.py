@@ -83,7 +83,7 @@ def test_the_sandbox_hides_neither_the_uid_nor_the_unit_of_a_peer(
 
 
 def status_of(path: Path) -> dict[str, str]:
-    """Give what the kernel says of a process."""
+    """Return what the kernel says of a process."""
     return {
         name: value.strip()
         for name, _, value in (line.partition(":") for line in path.read_text().splitlines())

@@ -110,7 +110,7 @@ class Authority:
 
 
 def key_pem(key: EllipticCurvePrivateKey | RSAPrivateKey, passphrase: bytes = b"") -> bytes:
-    """Give a private key as PEM, protected if there is a passphrase."""
+    """Return a private key as PEM, protected if there is a passphrase."""
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,

@@ -152,16 +152,16 @@ class StdlibPeer:
             self.problem = problem
 
     def give(self) -> bytes:
-        """Give the ciphertext to send."""
+        """Return the ciphertext to send."""
         return self.outgoing.read()
 
     def encrypt(self, plain: bytes) -> bytes:
-        """Give the ciphertext of what we say now."""
+        """Return the ciphertext of what we say now."""
         self.tls.write(plain)
         return self.give()
 
     def goodbye(self) -> bytes:
-        """Give the ciphertext of our goodbye."""
+        """Return the ciphertext of our goodbye."""
         with suppress(ssl.SSLWantReadError):
             self.tls.unwrap()
         return self.give()
@@ -228,5 +228,5 @@ class MemoryPair:
 
 
 def as_connection(tls: TlsTransport) -> Connection:
-    """Say what transports must believe: that it is a connection that they serve."""
+    """Return what transports must believe: that it is a connection that they serve."""
     return cast(Connection, tls)

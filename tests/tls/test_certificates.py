@@ -191,7 +191,7 @@ def meet(
 
 
 def asking(authority: Authority, bus: Issued, need: str) -> TlsSettings:
-    """Give the settings of a bus that asks its clients for certificates."""
+    """Return the settings of a bus that asks its clients for certificates."""
     is_required = need == "required"
     return TlsSettings(
         bus.certificate, bus.key, authority.ca_file, "required" if is_required else "optional"
@@ -220,7 +220,7 @@ def test_a_reload_changes_the_certificate_for_newcomers_only(
 
 
 def shown_to(pair: MemoryPair) -> str:
-    """Give the name in the certificate that the peer saw."""
+    """Return the name in the certificate that the peer saw."""
     seen = read_peer_certificate(pair.peer.tls)
     assert seen is not None
     return seen.common_name

@@ -92,7 +92,7 @@ def test_both_versions_of_tls_are_spoken(
 
 
 def speaking(version: ssl.TLSVersion, authority: Authority) -> ssl.SSLContext:
-    """Give what a client shakes hands with that speaks this version of TLS only."""
+    """Return what a client shakes hands with that speaks this version of TLS only."""
     context = make_client_context(authority.ca_file)
     context.minimum_version = context.maximum_version = version
     return context

@@ -26,7 +26,7 @@ NOBODY = 65_534
 
 
 def why_not(settings: TlsSettings) -> str:
-    """Give the line that an operator reads."""
+    """Return the line that an operator reads."""
     with pytest.raises(ConfigError) as caught:
         make_server_context(settings)
     assert "\n" not in str(caught.value)

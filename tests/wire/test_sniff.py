@@ -14,7 +14,7 @@ from busd.wire.websocket import ServerFramer
 
 
 def framer_after(*chunks: bytes) -> object:
-    """Give the framer of a connection to which these bytes came."""
+    """Return the framer of a connection to which these bytes came."""
     bus = MemoryBus()
     peer = bus.connect()
     for chunk in chunks:
@@ -83,7 +83,7 @@ def test_lines_behind_an_http_request_reach_no_method(head: bytes) -> None:
 
 
 def ask(path: str = "/", *headers: tuple[str, str], allowed: tuple[str, ...] = ()) -> int:
-    """Give the status that a request gets, 101 if it is let in."""
+    """Return the status that a request gets, 101 if it is let in."""
     request = Request(path, Headers(headers))
     page = Doorman(allowed).look_at(request)
     return 101 if page is None else page.status
