@@ -256,7 +256,7 @@ class Daemon:
         if self.bus.journal is not None:
             self.bus.journal.change(kept.journal)
         self.connections.flush()
-        await self.plugins.reload(kept)
+        plugin_changes = await self.plugins.reload(kept)
         log.info("settings.reloaded", changed=changed)
         if fixed:
             log.warning("settings.need_restart", settings=fixed)
@@ -265,7 +265,7 @@ class Daemon:
             for each in self.plugins.describe()
             if each.state in ("faulty", "outdated")
         ]
-        return Reloaded("", changed, fixed, warnings, refused)
+        return Reloaded("", changed, fixed, warnings, refused, plugin_changes)
 
     def _check_reload(self, new: Settings) -> None:
         """Refuse what would leave the bus less safe than it was started; read the certificates."""

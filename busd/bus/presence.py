@@ -56,6 +56,6 @@ class Presence:
         found: dict[str, tuple[int, int]] = {}
         for name in names:
             if peers := self._by_name.get(name):
-                reads = sum(peer.connection.reads for peer in peers)
-                found[name] = (reads, sum(len(peer.calls) for peer in peers))
+                said = sum(peer.connection.said for peer in peers)
+                found[name] = (said, sum(len(peer.calls) for peer in peers))
         return found

@@ -49,6 +49,8 @@ def reload(address: str | None, as_json: bool) -> None:
 
 def _print_reload(done: dict[str, Any]) -> None:
     click.echo(f"changed: {', '.join(done['changed']) or 'no setting'}")
+    for name, change in done["pluginChanges"].items():
+        click.echo(f"plugin {name}: {change}")
     if done["needRestart"]:
         click.echo(f"needs a restart: {', '.join(done['needRestart'])}")
     for warning in done["warnings"]:

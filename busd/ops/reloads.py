@@ -9,6 +9,7 @@ import msgspec
 import structlog
 
 from busd.errors import Busy, InternalError
+from busd.plugin.host import PluginChange
 from busd.rpc.endpoint import Asker
 from busd.rpc.envelope import RequestId
 
@@ -33,6 +34,7 @@ class Reloaded(msgspec.Struct, rename="camel"):
     need_restart: list[str] = []
     warnings: list[str] = []
     plugins: list[RefusedPlugin] = []
+    plugin_changes: dict[str, PluginChange] = {}
 
 
 class Reloads:

@@ -179,7 +179,7 @@ class Context:
     def subscribe(self, address: str) -> None:
         """Get what is sent to an address or pattern, too; raises Refuse if that cannot be."""
         running = self._running
-        if not running.has_place:
+        if not running.has_peer:
             raise Refuse(f"plugin {running.name} has stopped")
         try:
             running.host.bus.subscribe(running.peer, address)
@@ -192,7 +192,7 @@ class Context:
         running = self._running
         running.subscriptions.discard(address)
         try:
-            if running.has_place:
+            if running.has_peer:
                 running.host.bus.unsubscribe(running.peer, address)
         except NotSubscribed:
             pass

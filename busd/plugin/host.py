@@ -12,18 +12,10 @@ import structlog
 from anyio.abc import TaskGroup
 
 from busd.bus.bus import Bus
-from busd.bus.local import MAX_SHOWN
+from busd.bus.local import MAX_SHOWN, LocalPeer
 from busd.bus.peer import RemotePeer
 from busd.errors import AccessRefused, Busy, InvalidParams, PluginError
-from busd.plugin.loader import (
-    BadPlugin,
-    Candidate,
-    LoadedPlugin,
-    find_candidates,
-    load,
-    put_back,
-)
-from busd.plugin.place import Place
+from busd.plugin.loader import BadPlugin, Candidate, LoadedPlugin, find_candidates, load
 from busd.plugin.plugin import PluginMethod
 from busd.plugin.running import RunningPlugin
 from busd.rpc.endpoint import Asker
@@ -58,6 +50,7 @@ class HostSettings(Protocol):
 
 # outdated: it runs, but its files have changed since, and what they are now was refused
 PluginState = Literal["running", "outdated", "faulty", "disabled"]
+PluginChange = Literal["started", "restarted", "stopped"]
 
 
 class PluginStatus(msgspec.Struct, rename="camel"):
@@ -108,14 +101,28 @@ class PluginHost:
         self._tasks = tasks
         await self._renew()
 
-    async def reload(self, settings: HostSettings) -> None:
-        """Start new plugins, stop vanished ones, exchange changed ones; tell the others."""
+    async def reload(self, settings: HostSettings) -> dict[str, PluginChange]:
+        """Start new plugins, stop vanished ones, restart changed ones, notify the others.
+
+        Return what has changed, by the plugin's name.
+        """
         self.settings = settings
         before = dict(self.running)
         await self._renew()
         for name, running in before.items():
             if self.running.get(name) is running and running.is_running:
                 await running.reload()
+        return self._changes_since(before)
+
+    def _changes_since(self, before: dict[str, RunningPlugin]) -> dict[str, PluginChange]:
+        changes: dict[str, PluginChange] = {}
+        for name in sorted(before.keys() | self.running.keys()):
+            old, new = before.get(name), self.running.get(name)
+            if new is not None and new is not old and new.is_running:
+                changes[name] = "restarted" if old else "started"
+            elif new is None:
+                changes[name] = "stopped"
+        return changes
 
     async def stop(self) -> None:
         """Stop all plugins."""
@@ -204,47 +211,32 @@ class PluginHost:
         )
 
     async def _begin(self, loaded: LoadedPlugin) -> tuple[RunningPlugin, RunningPlugin | None]:
-        """Start a plugin; gives the one from the same file whose place it has taken, too."""
+        """Start a plugin; return it, and the version that it comes after.
+
+        One after the other, never both: they may want the same file or port.
+        """
+        peer: LocalPeer | None = None
+        before: RunningPlugin | None = None
         for old in list(self.running.values()):
             if old.loaded.candidate.origin != loaded.candidate.origin:
                 continue
             if old.is_running and old.name == loaded.plugin.name:
-                return await self._exchange(old, loaded), old
-            await self._end(old)
-        return self._launch(loaded), None
-
-    def _launch(self, loaded: LoadedPlugin, place: Place | None = None) -> RunningPlugin:
-        running = RunningPlugin(loaded, self, place)
-        if self._tasks is not None:  # else the bus is stopping
+                peer, before = await old.leave_peer(), old
+            else:
+                await self._end(old)
+        running = RunningPlugin(loaded, self, peer)
+        if self._tasks is not None:
             self.running[running.name] = running
             self._tasks.start_soon(running.live)
-        return running
-
-    async def _exchange(self, old: RunningPlugin, loaded: LoadedPlugin) -> RunningPlugin:
-        """Start a changed plugin in the place of the old one, or else the old one again.
-
-        One after the other, never both: they may want the same file or port. What is sent to them
-        meanwhile waits.
-        """
-        await old.make_room()
-        new = self._launch(loaded, old.place)
-        await self._wait_started(new)
-        if not new.is_running and self._tasks is not None:
-            await new.stop()
-            self._refuse(BadPlugin(loaded.candidate, new.last_fault))
-            put_back(old.loaded)
-            self.loaded[old.name] = old.loaded
-            new = self._launch(old.loaded, old.place)
-            await self._wait_started(new)
-        new.keeps_place = False
-        if not new.is_running:
-            old.place.leave("stopped")
-        return new
+        elif peer is not None:  # the bus is stopping
+            self.bus.leave(peer, "stopped")
+        return running, before
 
     async def _settle_in(self, running: RunningPlugin, before: RunningPlugin | None) -> None:
-        await self._wait_started(running)
+        if self.running.get(running.name) is running:
+            await running.wait_started()
         if before is not None:
-            self._take_away(before)
+            self._take_away(before)  # until now its methods have answered that they are busy
         if self.running.get(running.name) is not running:
             return
         if not running.is_running:
@@ -260,10 +252,6 @@ class PluginHost:
         if running.plugin.names_checked_by:
             self.bus.name_checks.by_plugin[running.name] = running.check_name
         log.info("plugin.started", plugin=running.name, version=running.plugin.version)
-
-    async def _wait_started(self, running: RunningPlugin) -> None:
-        if self.running.get(running.name) is running:
-            await running.wait_started()
 
     def _register(self, running: RunningPlugin, method: PluginMethod) -> None:
         def call(peer: RemotePeer, params: Any, asker: Asker, request_id: RequestId, /) -> object:

@@ -48,7 +48,6 @@ class LoadedPlugin(msgspec.Struct, frozen=True):
     plugin: Plugin
     about: str  # the first line of its docstring
     types: dict[str, type]  # the message types it defines or takes
-    modules: dict[str, ModuleType]  # by their names
 
 
 class BadPlugin(msgspec.Struct, frozen=True):
@@ -190,12 +189,6 @@ def _load(candidate: Candidate) -> LoadedPlugin | BadPlugin:
     return loaded
 
 
-def put_back(loaded: LoadedPlugin) -> None:
-    """Let a plugin that was imported before be what its name stands for, again."""
-    _take_modules(loaded.candidate)
-    sys.modules.update(loaded.modules)
-
-
 def _read(candidate: Candidate, module: ModuleType) -> LoadedPlugin | BadPlugin:
     plugin = module
     for name in candidate.attribute.split("."):
@@ -203,9 +196,7 @@ def _read(candidate: Candidate, module: ModuleType) -> LoadedPlugin | BadPlugin:
     if not isinstance(plugin, Plugin):
         return BadPlugin(candidate, f"there is no Plugin called {candidate.attribute} in it")
     about = (module.__doc__ or "").strip().split("\n")[0]
-    return LoadedPlugin(
-        candidate, plugin, about, _types(module) | plugin.types, _modules(candidate)
-    )
+    return LoadedPlugin(candidate, plugin, about, _types(module) | plugin.types)
 
 
 def _types(module: ModuleType) -> dict[str, type]:

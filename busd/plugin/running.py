@@ -1,4 +1,9 @@
-"""A plugin that runs: its peer on the bus, its tasks, its hooks, and what is blamed on it."""
+"""A plugin that runs: its peer on the bus, its tasks, its hooks, and what is blamed on it.
+
+A changed plugin is restarted: the old one takes nothing new, finishes what it is at and stops, then
+the new one starts with the same peer. Meanwhile the peer keeps its subscriptions, and whoever
+writes to it is told that it is busy.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +20,13 @@ from msgspec import Raw
 
 from busd.bus.access import Identity
 from busd.bus.bucket import Bucket
+from busd.bus.local import LocalPeer
 from busd.bus.message import Ack, Message
 from busd.bus.peer import RemotePeer
 from busd.client.incoming import failed_ack
 from busd.errors import AccessRefused, Busy, InvalidParams, PluginError, Refuse, RequestError
 from busd.plugin.context import Context, payload_of
 from busd.plugin.loader import LoadedPlugin
-from busd.plugin.place import MAX_HELD_BYTES, Place
 from busd.plugin.plugin import PluginMethod
 from busd.plugin.tasks import GuardedTasks, is_fault
 from busd.rpc.endpoint import Asker
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
 
 _FAULTS_PER_SECOND, _FAULTS_AT_ONCE = 1.0, 20  # logged; all of them are counted
 _MAX_FAULT_CHARACTERS = 500
+_MAX_HELD_BYTES = 64 * 1024 * 1024  # of the messages that one plugin is at
 _GRACE_SECONDS = 1.0  # for what does not hear that its time is up
 _MAX_DEPTH = 8  # plain functions that call each other by messages; deeper ones wait for a task
 Work = Callable[[], Awaitable[None]]
@@ -42,19 +48,19 @@ Begun = Callable[[], Any]  # gives what a handler returns, or raises what it rai
 class RunningPlugin:
     """What the host keeps of one plugin from its start to its stop."""
 
-    def __init__(self, loaded: LoadedPlugin, host: PluginHost, place: Place | None = None) -> None:
-        """`place`: that of the one it comes after."""
+    def __init__(
+        self, loaded: LoadedPlugin, host: PluginHost, peer: LocalPeer | None = None
+    ) -> None:
+        """`peer`: that of the version it comes after."""
         plugin = loaded.plugin
         self.loaded = loaded
         self.plugin = plugin
         self.name = plugin.name
         self.host = host
         self.log = structlog.get_logger("busd.plugin").bind(plugin=plugin.name)
-        name = f"plugin:{plugin.name}"
-        self.place = place or Place(name, host.bus, lambda: host.limits.max_running)
-        self.keeps_place = place is not None  # when it ends: somebody comes after it
-        self.peer = self.place.peer
-        self.subscriptions: set[str] = set()  # that it asked for; the place has an earlier one's
+        self.peer = peer or LocalPeer(f"plugin:{plugin.name}", host.bus, self.take)
+        self._leaves_peer = False  # when it ends: to the version that comes after it
+        self.subscriptions: set[str] = set()  # that it asked for; the peer has an earlier one's
         self.tasks: GuardedTasks
         self.faults = 0
         self.last_fault = ""
@@ -78,41 +84,41 @@ class RunningPlugin:
         return self._has_stopped.is_set()
 
     @property
-    def has_place(self) -> bool:
+    def has_peer(self) -> bool:
         """True while it is the one that is behind its peer."""
-        return self.place.holder is self and self.peer in self.host.bus.peers
+        return self.host.running.get(self.name) is self and self.peer in self.host.bus.peers
 
     async def live(self) -> None:
         """Start, answer until told to stop, stop."""
         try:
             async with anyio.create_task_group() as tasks:
                 self.tasks = GuardedTasks(tasks, self.blame)
-                self._take_place()
+                self._take_peer()
                 if await self._start():
                     self.is_running = True
-                    self.place.open(self)
+                    self.peer.take = self.take
                     self._has_tried.set()
                     await self._must_stop.wait()
                     await self._stop()
                 tasks.cancel_scope.cancel()
         finally:
             self.is_running = False
-            if not self.keeps_place:
-                self.place.leave("stopped")
+            if not self._leaves_peer:
+                self.host.bus.leave(self.peer, "stopped")
             self._has_tried.set()
             self._has_stopped.set()
             self.host.flush_soon()
 
-    def _take_place(self) -> None:
-        self.place.holder = self
-        self.place.describe(self.loaded)
+    def _take_peer(self) -> None:
+        info = {"name": self.name, "version": self.plugin.version, "description": self.loaded.about}
+        shown = {key: value for key, value in info.items() if key != "description" or value}
+        self.peer.info = Raw(msgspec.json.encode(shown))
         if self.peer not in self.host.bus.peers:
-            self.host.bus.join(self.peer)
-            self.place.open(self)  # it may be asked while it starts, at what it subscribes to
+            self.host.bus.join(self.peer)  # it may be asked while it starts, too
 
     async def _start(self) -> bool:
         has_started = await self._run_hooks("on_start", self.host.limits.start_seconds)
-        if not has_started or not self.has_place:  # nobody could wait any longer
+        if not has_started or not self.has_peer:  # nobody could wait any longer
             return False
         try:
             for pattern in self.plugin.patterns:
@@ -120,25 +126,31 @@ class RunningPlugin:
         except RequestError as fault:
             self.blame(f"cannot subscribe: {fault.message}")
             return False
-        self.place.keep_only({*self.plugin.patterns, *self.subscriptions})
+        for pattern in self.peer.subscriptions - self._wanted:
+            self.host.bus.unsubscribe(self.peer, pattern)
         return True
+
+    @property
+    def _wanted(self) -> set[str]:
+        return {self.peer.name, *self.plugin.patterns, *self.subscriptions}
 
     async def _stop(self) -> None:
         """Take nothing new, say goodbye; what is still at work is cancelled after this."""
         self.is_running = False
-        for pattern in [] if self.keeps_place else list(self.peer.subscriptions):
+        for pattern in [] if self._leaves_peer else list(self.peer.subscriptions):
             self.host.bus.unsubscribe(self.peer, pattern)
         await self._run_hooks("on_stop", self.host.limits.stop_seconds)
 
-    async def make_room(self) -> None:
-        """Stop, but leave the place to somebody who comes after; what is at work may finish."""
-        self.keeps_place = True
-        self.place.close()
+    async def leave_peer(self) -> LocalPeer:
+        """Stop, and return the peer for the next version; what is at work may finish."""
+        self._leaves_peer = True
+        self.peer.take = _be_busy
         with anyio.move_on_after(self.host.limits.stop_seconds):
             if self._busy:
                 self._is_idle = anyio.Event()
                 await self._is_idle.wait()
         await self.stop()
+        return self.peer
 
     async def reload(self) -> None:
         """Notify the plugin that the settings were read again."""
@@ -175,15 +187,15 @@ class RunningPlugin:
             return
         self.blame(f"did not stop within {seconds:g} s")
         self.host.stuck.append(self)
-        if not self.keeps_place:
-            self.place.leave("stuck")
+        if not self._leaves_peer:
+            self.host.bus.leave(self.peer, "stuck")
 
     # Messages
 
     def take(self, call_id: int, message: Message) -> bool:
         """Begin with a message; False if there are too many."""
         size = memoryview(message.payload).nbytes
-        is_full = self._held_bytes + size > MAX_HELD_BYTES and self._busy
+        is_full = self._held_bytes + size > _MAX_HELD_BYTES and self._busy
         if is_full or self._busy >= self.host.limits.max_running or self.has_stopped:
             return False
         self._held_bytes += size
@@ -262,7 +274,7 @@ class RunningPlugin:
         """Answer a JSON-RPC method from a task of the plugin."""
         if method.admin and not peer.rights.is_admin:
             raise AccessRefused(f"{peer.name} is no admin here", rule="grant.admin")
-        is_able = self.is_running and self.place.is_open
+        is_able = self.is_running and not self._leaves_peer
         if not is_able or self._busy >= self.host.limits.max_running:
             raise Busy(f"plugin {self.name} is busy", retrySeconds=1)
 
@@ -356,6 +368,11 @@ class RunningPlugin:
         self.last_fault = f"{what}{why}"[:_MAX_FAULT_CHARACTERS]
         if not self._blames.take():
             self.log.error("plugin.failed", reason=self.last_fault, exc_info=problem)
+
+
+def _be_busy(call_id: int, message: Message) -> bool:
+    """Take no message: the plugin is being restarted."""
+    return False
 
 
 def _raise(problem: BaseException) -> None:

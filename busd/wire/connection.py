@@ -87,6 +87,7 @@ class Connection:
         "quiet_rounds",
         "reads",
         "remote",
+        "said",
         "session",
         "transport",
         "turns",
@@ -114,7 +115,10 @@ class Connection:
         self.credentials = NOBODY
         # On the sweeper's clock; past it the connection is aborted. It has initialized if inf.
         self.deadline = inf
-        self.reads = 0  # chunks; whoever looks twice sees whether the peer said anything
+        self.reads = 0  # chunks; whoever looks twice sees whether the peer is alive
+        self.said = (
+            0  # chunks with a frame; whoever looks twice sees whether the peer said anything
+        )
         self.quiet_rounds = 0
         self._reads_at_ping = 0
         self.meter: Meter = NO_METER
@@ -164,6 +168,7 @@ class Connection:
                 return
             receive = self.session.receive
             frames = iter(self.framer.feed(data))
+            frame = None
             for frame in frames:
                 if frame:
                     receive(frame)
@@ -181,6 +186,8 @@ class Connection:
                     self._wait_for_turn()
                     break
             else:
+                if frame:  # else nothing but a WebSocket's pings and pongs
+                    self.said += 1
                 framer = self.framer  # another one if the first byte has decided, or on closing
                 if framer.wants_flush or framer.violation is not None:
                     self._judge_framing()
@@ -396,6 +403,7 @@ class Connection:
 
     def _keep(self, frames: Iterator[bytes | None], size: int) -> None:
         """Keep the frames of a chunk of `size` bytes that cannot be worked off now."""
+        self.said += 1
         self._rest.append(frames)
         self._rest_bytes += size
         self.hold(size)
