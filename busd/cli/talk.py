@@ -147,7 +147,9 @@ def _check_receipt(receipt: Receipt, to: str) -> None:
         raise BusdError(f"nobody is subscribed to {to}")
     failed = [ack for ack in receipt.acks if not ack.success]
     if failed and all(ack.should_retry is True for ack in failed):
-        raise NoAnswer(f"{to} is busy; try again")
+        waits = [ack.retry_seconds for ack in failed if ack.retry_seconds is not UNSET]
+        when = f" in {max(waits):g} s" if waits else ""
+        raise NoAnswer(f"{to} is busy; try again{when}")
     if failed:
         raise click.exceptions.Exit(1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -114,4 +115,6 @@ def _write_private(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         beside.replace(path)
     except OSError as problem:
+        with suppress(OSError):
+            beside.unlink()
         raise ConfigError(f"cannot write {path}: {problem.strerror}") from None

@@ -67,7 +67,7 @@ def _danger_of(place: Path, *, may_be_sticky: bool = False) -> str:
         if stat.S_ISLNK(mode) or (may_be_sticky and mode & stat.S_ISVTX):
             continue
         if mode & stat.S_IWOTH:
-            return f"everybody may write {place}; run: chmod o-w {place}"
+            return f"everybody may write {place}; run: chmod go-w {place}"
         if mode & stat.S_IWGRP:
             return f"group {status.st_gid} may write {place}; run: chmod g-w {place}"
     return ""

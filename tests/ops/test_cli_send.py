@@ -142,7 +142,7 @@ def test_a_busy_addressee_is_to_be_tried_again(
         bob.post("agent:bob", {})  # nobody reads it: there is no room for another one
         said = lonely.busd("send", "agent:bob", "hello", "--address", address, *args)
     assert said.code == 75
-    assert one_line(said) == "agent:bob is busy; try again"
+    assert one_line(said) == "agent:bob is busy; try again in 1 s"
 
 
 def test_an_addressee_that_asks_for_patience_is_to_be_tried_again(

@@ -13,8 +13,8 @@ from tests.ops.test_state import serve
 @pytest.mark.parametrize(
     ("mode", "complaint"),
     [
-        (0o777, "everybody may write {state}; run: chmod o-w {state}"),
-        (0o1777, "everybody may write {state}; run: chmod o-w {state}"),
+        (0o777, "everybody may write {state}; run: chmod go-w {state}"),
+        (0o1777, "everybody may write {state}; run: chmod go-w {state}"),
         (0o770, "group {gid} may write {state}; run: chmod g-w {state}"),
     ],
 )

@@ -103,7 +103,7 @@ def test_a_state_directory_that_others_can_write_is_a_problem(layout: Layout) ->
     (level, says, fix), *_ = found(checks.check_state(layout, layout.state))
     assert level == "problem"
     assert says.endswith(f"everybody may write {layout.state}")
-    assert fix == f"chmod o-w {layout.state}"
+    assert fix == f"chmod go-w {layout.state}"
 
 
 def test_a_state_directory_that_others_can_look_into_is_a_warning(layout: Layout) -> None:

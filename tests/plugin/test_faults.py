@@ -143,7 +143,7 @@ def test_a_plugin_that_anybody_can_write_is_refused(loop: Loop, tmp_path: Path) 
             ("more", more),
         ]:
             assert listed[name]["state"] == "faulty"
-            expected = f"everybody may write {place}; run: chmod o-w {place}"
+            expected = f"everybody may write {place}; run: chmod go-w {place}"
             assert listed[name]["lastFault"] == expected
         assert listed["fine"]["state"] == "running"
 

@@ -134,7 +134,7 @@ def test_a_link_is_as_safe_as_the_folders_above_its_target(folder: Path, tmp_pat
     loose.chmod(0o777)
     (folder / "linked.py").symlink_to(loose / "target.py")
     [linked] = find("linked", (str(folder),))
-    assert linked.danger == f"everybody may write {loose}; run: chmod o-w {loose}"
+    assert linked.danger == f"everybody may write {loose}; run: chmod go-w {loose}"
 
 
 def test_a_linked_folder_within_a_plugin_is_looked_into(folder: Path, tmp_path: Path) -> None:
