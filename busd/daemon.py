@@ -1,6 +1,6 @@
 """The daemon: puts wire, rpc and bus together and runs them until told to stop.
 
-Read this file first. What happens to one message is in the README ("Life of a message").
+Read this file first. docs/life-of-a-message.md names the functions that a message passes.
 """
 
 from __future__ import annotations

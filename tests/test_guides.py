@@ -14,15 +14,13 @@ from pathlib import Path
 import pytest
 
 from tests.daemons import PATIENCE_SECONDS, open_daemon
+from tests.pages import ROOT, samples_of, text_of
 from tests.test_tour import as_pattern, run
-
-DOCS = Path(__file__).parent.parent / "docs"
 
 
 def blocks_of(guide: str, *languages: str) -> list[tuple[str, str]]:
     """Return the language and the text of each block, in order."""
-    found = re.findall(r"^```(\w+)\n(.*?)^```", (DOCS / guide).read_text(), re.M | re.S)
-    return [(language, text) for language, text in found if language in languages]
+    return samples_of(text_of(f"docs/{guide}"), *languages)
 
 
 def environment(folder: Path, address: str) -> dict[str, str]:
@@ -38,7 +36,7 @@ def environment(folder: Path, address: str) -> dict[str, str]:
         "HOME": str(folder),
         "NO_COLOR": "1",
         "PATH": f"{busd.parent}:{os.environ['PATH']}",
-        "PYTHONPATH": str(DOCS.parent),
+        "PYTHONPATH": str(ROOT),
         "XDG_STATE_HOME": str(folder / "home-state"),
     }
 

@@ -16,20 +16,16 @@ import pytest
 from busd import SyncClient
 from tests.daemons import PATIENCE_SECONDS, open_daemon
 from tests.ops.terminal import Running, Terminal
-from tests.test_readme import section
+from tests.pages import DOCS, README, samples_of, section, text_of
 
-ROOT = Path(__file__).parent.parent
-GUIDES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 BLOCKS = [
-    (guide.name, text)
-    for guide in GUIDES
-    for text in re.findall(r"^```python\n(.*?)^```", guide.read_text(), re.M | re.S)
+    (page, text) for page in (README, *DOCS) for _, text in samples_of(text_of(page), "python")
 ]
 # A plugin runs inside the bus, a test needs none; both have tests of their own.
 AGENTS = [
-    (guide, text)
-    for guide, text in BLOCKS
-    if guide != "testing.md" and "plugin = Plugin(" not in text
+    (page, text)
+    for page, text in BLOCKS
+    if page != "docs/testing.md" and "plugin = Plugin(" not in text
 ]
 # What `nc -N -U PATH` does, where there is none.
 NETCAT = """
@@ -56,7 +52,8 @@ def wait_for(name: str, peer: SyncClient) -> None:
 
 
 def test_there_are_samples_of_agents() -> None:
-    assert [guide for guide, _ in AGENTS] == ["README.md"] * 2 + ["agents.md", "worker-kit.md"]
+    pages = [page for page, _ in AGENTS]
+    assert pages == ["README.md"] * 2 + ["docs/agents.md", "docs/worker-kit.md"]
 
 
 @pytest.mark.parametrize("number", range(len(AGENTS)))
@@ -99,9 +96,8 @@ def test_the_waiter_takes_an_order(tmp_path: Path) -> None:
 
 
 def test_what_is_spoken_by_hand_is_answered_also_without_a_runtime_folder(tmp_path: Path) -> None:
-    json, shell = re.findall(
-        r"^```(?:json|sh)\n(.*?)^```", section("Speak it by hand"), re.M | re.S
-    )[:2]
+    by_hand = section("docs/protocol.md", "Speak it by hand")
+    json, shell = (text for _, text in samples_of(by_hand, "json", "sh")[:2])
     assert "XDG" not in shell
     (tmp_path / "requests.jsonl").write_text(json)
     tools = tmp_path / "bin"

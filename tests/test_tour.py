@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.daemons import PATIENCE_SECONDS
-from tests.test_readme import section
+from tests.pages import README, ROOT, samples_of, section
 
-ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 
 
@@ -79,9 +78,8 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 def blocks() -> Iterator[tuple[str, str, str]]:
     """Return each block of the tour: its language, its terminal (if it has one), its text."""
-    for language, text in re.findall(
-        r"^```(\w+)\n(.*?)^```", section("A two-minute tour"), re.M | re.S
-    ):
+    tour = section(README, "A two-minute tour")
+    for language, text in samples_of(tour, "sh", "python", "text"):
         terminal = re.match(r"# (terminal \d)\n", text)
         yield language, terminal[1] if terminal else "", text[terminal.end() if terminal else 0 :]
 

@@ -15,7 +15,7 @@ _HEAD = """\
 # Apply changes with `{reload}`; `busd doctor` says what is wrong.
 """
 
-# The same words as in the README's table of settings.
+# The same words as in the table of docs/settings.md.
 ABOUT = {
     "listen": "where to listen",
     "state": "folder that outlives a restart; one daemon each",

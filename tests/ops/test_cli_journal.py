@@ -18,6 +18,7 @@ from tests.conftest import DaemonWith
 from tests.daemons import PATIENCE_SECONDS, Daemon
 from tests.ops.conftest import Join
 from tests.ops.terminal import Terminal
+from tests.pages import section
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"
 CLOCK = r"\d\d:\d\d:\d\d\.\d{6}"
@@ -247,12 +248,12 @@ def test_only_an_admin_may_read_it(daemon_with: DaemonWith, lonely: Terminal) ->
 # Plain SQL
 
 
-def test_plain_sql_works_and_is_the_readmes(
+def test_plain_sql_works_and_is_that_of_the_documentation(
     daemon: Daemon, ann: SyncClient, bob: SyncClient, suffix: str
 ) -> None:
-    from tests.test_readme import section
-
-    [query] = re.findall(r'journal\.db "(.*?)"\n', section("Run it as a service"), re.S)
+    [query] = re.findall(
+        r'journal\.db "(.*?)"\n', section("docs/operating.md", "Activity log"), re.S
+    )
     sent = ann.send(bob.client_id, {"type": "hi"})
     ann.call("bus.trace", {"messageId": sent.message_id})  # now it is written
     with closing(sqlite3.connect(daemon.folder / "state/journal.db")) as db:

@@ -9,7 +9,7 @@ from busd.agent.settings import WorkerSettings
 from busd.bus.access import Grant
 from busd.settings.config import Settings, load_settings, setting_names
 from busd.settings.defaults import ABOUT, encode_default_config
-from tests.test_readme import rows_of
+from tests.pages import rows_of
 
 TEXT = encode_default_config({}, "systemctl reload busd")
 LINES = TEXT.splitlines()
@@ -45,6 +45,7 @@ def test_without_the_marks_it_says_what_is_the_default(tmp_path: Path) -> None:
     assert load_settings(str(config), {}).grant == [Grant(name="1", uid=1000)]
 
 
-def test_its_words_are_those_of_the_readme() -> None:
-    told = {name.strip("`"): words for name, _, words in rows_of("Settings")}
+def test_its_words_are_those_of_the_documentation() -> None:
+    rows = rows_of("docs/settings.md", "All settings")
+    told = {name.strip("`"): words for name, _, words in rows}
     assert {name: told.get(name) for name in ABOUT} == ABOUT
