@@ -24,8 +24,8 @@ class Target(msgspec.Struct, frozen=True):
 TARGETS = (
     Target("W2", "busd uvloop unix", 1.4),
     Target("W3", "busd uvloop unix", 1.5),
-    Target("W2", "busd uvloop+log unix", 2.3),
-    Target("W3", "busd uvloop+log unix", 2.7),
+    Target("W2", "busd uvloop+log unix", 1.35, ratio_to="busd uvloop unix"),
+    Target("W3", "busd uvloop+log unix", 1.35, ratio_to="busd uvloop unix"),
     Target("W2", "busd trio unix", 1.6),
     Target("W3", "busd trio unix", 2.0),
     Target("W2", "busd uvloop ws", 4.0),

@@ -26,9 +26,8 @@ from anyio.abc import TaskGroup
 
 from busd.bus.authenticator import Authenticator
 from busd.bus.bus import Bus
-from busd.bus.journal import Journal
-from busd.bus.journal_store import open_journal
 from busd.errors import ConfigError
+from busd.journal.journal import Journal, open_journal
 from busd.ops import notify
 from busd.ops.admin import JOURNAL_FILE, admin_methods
 from busd.ops.inherit import places_to_listen
@@ -112,7 +111,7 @@ class Daemon:
         self.offload = Offload()
         authenticator = self._make_authenticator(settings)
         self.bus = Bus(admin_methods(self), settings.delivery, authenticator, quota=settings.quota)
-        self.bus.journal = journal
+        self.bus.recorder = self.journal = journal
         self.bus.is_verbose = settings.log_level == "debug"
         self.doorman = Doorman(settings.allowed_origins, Pages(self).by_path, host_names(settings))
         self.connections = Connections(
@@ -161,8 +160,8 @@ class Daemon:
             tasks.start_soon(self._sweep)
             tasks.start_soon(self._report_suppressed)
             tasks.start_soon(self._work)
-            if self.bus.journal is not None:
-                tasks.start_soon(self._keep_journal, self.bus.journal)
+            if self.journal is not None:
+                tasks.start_soon(self._keep_journal, self.journal)
             tasks.start_soon(self.offload.run, self.connections.flush)
             await self._start_plugins(tasks)
             for listener in self.listeners:
@@ -253,8 +252,8 @@ class Daemon:
         self.connections.change(new.wire)
         self.bus.change(new.delivery, new.quota)
         self.bus.take_access(authenticator)
-        if self.bus.journal is not None:
-            self.bus.journal.change(kept.journal)
+        if self.journal is not None:
+            self.journal.change(kept.journal)
         self.connections.flush()
         plugin_changes = await self.plugins.reload(kept)
         log.info("settings.reloaded", changed=changed)
@@ -315,10 +314,10 @@ class Daemon:
             await woken.wait()
 
     async def _keep_journal(self, journal: Journal) -> None:
-        """Hand what was logged to the writer, again and again."""
+        """Hand what was recorded to the writer of the activity log, again and again."""
         while True:
-            # Corrected each time: the clock of the day may be set while the bus runs.
-            self.bus.wall_offset = journal.wall_offset = time.time() - self.bus.clock()
+            # Corrected each time: the system clock may be set while the bus runs.
+            journal.wall_offset = time.time() - self.bus.clock()
             await anyio.sleep(journal.settings.write_seconds)
             journal.pump(self.bus.open_since)
 
@@ -339,7 +338,7 @@ class Daemon:
 
 @contextmanager
 def open_log(settings: Settings) -> Iterator[Journal | None]:
-    """Open the activity log, if there is to be one."""
+    """Open the activity log, unless it is disabled."""
     if not settings.journal.enabled:
         yield None
         return

@@ -23,7 +23,7 @@ LAYERS = (
     "rpc",
     "bus client",
     "vocabulary",
-    "plugin agent",
+    "plugin agent journal",
     "settings",
     "ops",
     "daemon chat",
@@ -35,6 +35,7 @@ SHARED = {("client", "busd.bus.address"), ("client", "busd.bus.message")}
 OUTSIDE = ("__init__", "__main__", "testing")
 # Itself imported only where trio runs.
 OF_TRIO = "busd.wire.trio_transport"
+OF_IO = ("anyio", "os", "pathlib", "socket", "sqlite3", "subprocess", "threading")
 DRAWERS = ("utils", "helpers", "common", "base", "manager", "types")
 
 
@@ -91,6 +92,12 @@ def test_nothing_that_one_loop_only_has_is_imported_with_a_module(path: Path) ->
     for line, name, is_at_once in imported(path):
         is_of_one_loop = name.split(".")[0] in ("asyncio", "trio", "uvloop") or name == OF_TRIO
         assert not (is_of_one_loop and is_at_once), f"{path}:{line}: imports {name}"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "bus").rglob("*.py")), ids=module_name)
+def test_the_bus_does_no_io(path: Path) -> None:
+    for line, name, _ in imported(path):
+        assert name.split(".")[0] not in OF_IO, f"{path}:{line}: imports {name}"
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=module_name)

@@ -208,7 +208,7 @@ def covers(granted: str, pattern: str) -> bool:
 
 
 def check_grants(grants: list[Grant]) -> list[Grant]:
-    """Give every grant a name; raises ConfigError for one that is for nobody."""
+    """Return every grant a name; raise ConfigError for one that is for nobody."""
     named: list[Grant] = []
     for number, grant in enumerate(grants, 1):
         if grant.uid is None and not (grant.unit or grant.token or grant.certificate):
@@ -240,7 +240,7 @@ _cache: dict[str, re.Pattern[str]] = {}
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """Give the expression of a granted pattern; there are as many as the operator wrote."""
+    """Return the expression of a granted pattern; there are as many as the operator wrote."""
     if pattern not in _cache:
         _cache[pattern] = compile_glob(pattern)
     return _cache[pattern]

@@ -31,7 +31,7 @@ class TokenRecord(msgspec.Struct, frozen=True):
 
 
 def hash_token(token: str) -> str:
-    """Give what is kept of a token. It has 256 random bits: a plain hash is enough."""
+    """Return what is kept of a token. It has 256 random bits: a plain hash is enough."""
     # A header is bytes: what is no UTF-8 in it arrives as lone surrogates.
     return hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()
 
@@ -87,7 +87,7 @@ class Authenticator:
         return self._believed(Identity(uid, by, certificate=certificate))
 
     def rights_of(self, identity: Identity) -> Rights:
-        """Give everything that an identity may do."""
+        """Return everything that an identity may do."""
         if self.policy == "open":
             return Rights([_EVERYTHING_BY_POLICY])
         identity = self._believed(identity)
@@ -110,7 +110,7 @@ class Authenticator:
         return bool(identity.token) and (record is None or record.sha256 != identity.token_sha256)
 
     def _find(self, token: str) -> TokenRecord | None:
-        """Give what is kept of a token, or None if it is none of ours; in constant time."""
+        """Return what is kept of a token, or None if it is none of ours; in constant time."""
         if not token:
             return None
         digest = hash_token(token).encode()
@@ -135,7 +135,7 @@ class Authenticator:
 
 
 def _owner_grants(uids: Iterable[int]) -> list[Grant]:
-    """Give the grants that nobody has to write: whoever runs the bus may do everything."""
+    """Return the grants that nobody has to write: whoever runs the bus may do everything."""
     own = Grant(name="owner", token=OWNER_TOKEN, speak_as=EVERYTHING, admin=True)
     return [own, *(msgspec.structs.replace(own, token="", uid=uid) for uid in set(uids))]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import structlog
-from msgspec import UNSET, Raw
+from msgspec import UNSET
 from ulid import ULID
 
 from busd.bus.access import Identity, Rights
@@ -18,13 +18,13 @@ from busd.bus.awaited import Awaited
 from busd.bus.delivery import Delivery, DeliveryLimits, FanOut, HeldBytes, Sender
 from busd.bus.departures import Departures
 from busd.bus.guard import NameChecks, TypeChecks
-from busd.bus.journal import Journal, Row
 from busd.bus.local import LocalPeer
 from busd.bus.members import Members
 from busd.bus.message import NOTHING, Ack, Message, Receipt
 from busd.bus.peer import Member, Peer, RemotePeer
 from busd.bus.presence import Presence
 from busd.bus.quota import Account, Accounts, QuotaLimits
+from busd.bus.record import Record, Recorder
 from busd.bus.routes import Routes, is_glob
 from busd.bus.tally import SAMPLE_MASK, Tally
 from busd.errors import Busy, InvalidParams, NotInitialized
@@ -71,8 +71,7 @@ class Bus:
         self.is_stopping = False
         self.is_verbose = False  # asked here and not of the log: 0.02 µs instead of 0.1
         self.tally = Tally()
-        self.journal: Journal | None = None
-        self.wall_offset = 0.0  # added to our clock it gives the time of day; kept by the daemon
+        self.recorder: Recorder | None = None
         self.clock = clock
         self._held = HeldBytes()
         self.last_call_id = 0
@@ -88,7 +87,7 @@ class Bus:
         return RemotePeer(connection, self, account)
 
     def end_session(self, peer: RemotePeer) -> None:
-        """Give back what a connection that is gone has used."""
+        """Release what a connection that is gone has used."""
         peer.release()
         self.accounts.forget(peer.account)
 
@@ -134,10 +133,9 @@ class Bus:
         if copies > 1:
             account.check_fan_out(copies * len(frame))
         self.last_call_id = call_id  # only now: it counts what was accepted, too
-        kept: Raw | str = ""
-        if self.journal is not None and self.journal.keeps_payloads:
-            is_short = len(frame) < self.journal.settings.head_bytes
-            kept = message.payload if is_short else self.journal.keep(message.payload)
+        kept = ""
+        if self.recorder is not None and self.recorder.keeps_payloads:
+            kept = self.recorder.keep(message.payload)
         delivery: Delivery
         # Counted before it is handed over: a busy peer refuses it at once.
         account.unanswered = unanswered
@@ -181,7 +179,7 @@ class Bus:
         self.deliver(message, asker, request_id, peer, others)
 
     def log_message(self, message: Message, peers: list[str]) -> None:
-        """Say at level debug where a message went; never what is in it."""
+        """Log at level debug where a message went; never what is in it."""
         log.debug(
             "message.handed_over",
             message=message.message_id,
@@ -194,7 +192,7 @@ class Bus:
         self,
         message: Message,
         call_id: int,
-        kept: Raw | str,
+        kept: str,
         asker: Asker,
         request_id: RequestId,
     ) -> None:
@@ -203,10 +201,11 @@ class Bus:
         if self.is_verbose:
             self.log_message(message, [])
         message_id: Any = message.message_id  # set by now
-        if self.journal is not None:
-            now = self.clock() + self.wall_offset
-            row = (call_id, str(message_id), request_id, str(message.sender), message.to, "", 1)
-            self.journal.add((*row, now, 0.0, 0.0, now, "no route", "", kept))
+        if self.recorder is not None:
+            now, rpc_id = self.clock(), None if request_id is UNSET else request_id
+            sender: Any = message.sender  # set by now
+            names = str(message_id), rpc_id, sender, message.to, ""
+            self.recorder.add(Record(call_id, *names, now, now, "no route", payload=kept))
         asker.answer(request_id, Receipt(True, message_id, [], "no route"))
 
     def count(self, delivery: Delivery, ack: Ack) -> None:
@@ -217,21 +216,18 @@ class Bus:
             self.tally.observe(self.clock() - delivery.started)
 
     def note(self, fan_out: FanOut, peer: Peer, ack: Ack) -> None:
-        """Count one of several acks, and write it into the activity log."""
+        """Count one of several acks, and record it."""
         self.count(fan_out, ack)
-        if self.journal is None:
-            return
-        ended = self.clock()
-        last = 0.0 if fan_out.missing else ended
-        self.journal.add(fan_out.ended_row(peer, ack, ended, last, self.wall_offset))
+        if self.recorder is not None:
+            self.recorder.add(fan_out.ended_record(peer, ack, self.clock()))
 
-    def open_since(self, call_id: int) -> Iterator[Row]:
-        """Return a row, in flight, for each delivery later than `call_id` that is still open."""
+    def open_since(self, call_id: int) -> Iterator[Record]:
+        """Return a record, in flight, for each delivery later than `call_id` that is open."""
         for peer in self._awaited:
             for number in reversed(peer.calls):
                 if number <= call_id:
                     break
-                yield peer.calls[number].open_row(peer, self.wall_offset)
+                yield peer.calls[number].open_record(peer)
 
     def join(self, peer: Member) -> None:
         """Let a peer that has taken its name be found."""

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from busd.bus.journal import MAX_ERROR_CHARACTERS, Row, Status
 from busd.bus.message import NOTHING, Ack, Message, Receipt
+from busd.bus.record import MAX_ERROR_CHARACTERS, Record
 from busd.bus.tally import SAMPLE_MASK
 from busd.rpc.endpoint import Asker
 from busd.rpc.envelope import RequestId, Result, encode, read_error
 
 if TYPE_CHECKING:
-    from busd.bus.bus import Bus
-    from busd.bus.journal import Journal
     from busd.bus.peer import Peer
     from busd.bus.quota import Account
 
@@ -67,7 +65,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     request_id: RequestId
     sender: Sender
     started: float  # on the bus's clock
-    kept: Raw | str  # what the activity log keeps of the payload
+    kept: str  # the part of the payload that is recorded
 
     def settle(self, peer: Peer, ack: Ack) -> None:
         """Take the one ack of the one peer."""
@@ -90,70 +88,36 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         bus = peer.bus
         if not ack.success or not self.call_id & SAMPLE_MASK:
             bus.count(self, ack)
-        if bus.journal is not None:
-            self._log(bus, bus.journal, peer, ack)
+        if bus.recorder is not None:
+            bus.recorder.add(self.ended_record(peer, ack, bus.clock()))
         if frame:
             self.asker.answer_encoded(frame)
 
-    def _log(self, bus: Bus, journal: Journal, peer: Peer, ack: Ack) -> None:
-        message = self.message
-        if ack.success and not self.kept and self.request_id is not UNSET:
-            message_id = str(message.message_id)
-            way: Any = (message.sender, message.to, peer.name)  # the sender is a str by now
-            way = journal.ways.get(way) or journal.remember(way)
-            journal.add_plain(
-                (self.call_id, message_id, self.request_id, way, self.started, bus.clock())
-            )
-            return
-        ended = bus.clock()
-        journal.add(self.ended_row(peer, ack, ended, ended, bus.wall_offset))
-
-    # Rows of the activity log, whose times are those of the day
-
-    def open_row(self, peer: Peer, wall_offset: float) -> Row:
-        """Give the row of an addressee that has not answered yet."""
-        return self._row(peer, wall_offset, 0.0, 0.0, "in flight", "")
-
-    def ended_row(
-        self, peer: Peer, ack: Ack, ended: float, finished: float, wall_offset: float
-    ) -> Row:
-        """Give the row of an addressee that has answered; `finished` is 0 if others have not."""
-        finished = finished and finished + wall_offset
-        status: Status = "ok" if ack.success else "failed"
-        error = "" if ack.success else ack.message[:MAX_ERROR_CHARACTERS]
-        return self._row(peer, wall_offset, ended + wall_offset, finished, status, error)
-
-    def _row(
-        self,
-        peer: Peer,
-        wall_offset: float,
-        ended: float,
-        finished: float,
-        status: Status,
-        error: str,
-    ) -> Row:
-        message, began = self.message, self.started + wall_offset
-        is_first = self.is_first(peer)
-        return (
+    def ended_record(self, peer: Peer, ack: Ack, ended: float) -> Record:
+        """Return the record of an addressee that has answered."""
+        message, request_id = self.message, self.request_id
+        sender: Any = message.sender  # set by now
+        record = Record(
             self.call_id,
             str(message.message_id),
-            self.request_id,
-            str(message.sender),
+            None if request_id is UNSET else request_id,
+            sender,
             message.to,
             peer.name,
-            int(is_first),
-            began,
-            began,
+            self.started,
             ended,
-            finished,
-            status,
-            error,
-            self.kept if is_first else "",
         )
+        if self.kept:
+            record.payload = self.kept
+        if not ack.success:
+            record.status, record.error = "failed", ack.message[:MAX_ERROR_CHARACTERS]
+        return record
 
-    def is_first(self, peer: Peer) -> bool:
-        """True for the one addressee whose row has the payload."""
-        return True
+    def open_record(self, peer: Peer) -> Record:
+        """Return the record of an addressee that has not answered yet."""
+        record = self.ended_record(peer, Ack(), 0.0)
+        record.status, record.ended = "in flight", None
+        return record
 
     def refuse(self, peer: Peer, error: Raw | UnsetType) -> None:
         """Take an error reply, or one that makes no sense, as a failed ack."""
@@ -171,14 +135,18 @@ class FanOut(Delivery, eq=False, gc=False):
     """A delivery to several peers: gathers their acks within a budget of bytes."""
 
     missing: int
-    first: Peer  # whose row in the activity log has the payload
+    first: Peer  # whose record has the payload
     held: HeldBytes
     limits: DeliveryLimits
     held_bytes: int = 0
     acks: list[Ack] = []
 
-    def is_first(self, peer: Peer) -> bool:
-        return self.first is peer
+    def ended_record(self, peer: Peer, ack: Ack, ended: float) -> Record:
+        record = super().ended_record(peer, ack, ended)
+        record.is_last = not self.missing
+        if self.first is not peer:
+            record.is_first, record.payload = False, ""
+        return record
 
     def settle(self, peer: Peer, ack: Ack) -> None:
         if ack.payload is not NOTHING and memoryview(ack.payload)[0] != _OPENING_BRACE:
@@ -242,7 +210,7 @@ def cut_short(ack: Ack) -> None:
 
 
 def _without_payload(ack: Ack) -> Ack:
-    """Give what an ack means whose payload is no object: null is none, the rest makes no sense."""
+    """Return what an ack means whose payload is not an object: null is none, the rest an error."""
     if bytes(ack.payload) != b"null":
         return _failed_by(UNSET)
     ack.payload = NOTHING

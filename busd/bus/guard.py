@@ -60,7 +60,7 @@ class TypeChecks:
         return self.decide(sender, type_name)
 
     def decide(self, sender: str, type_name: str) -> Decision:
-        """Say whether `sender` may send this type; each plugin may give a reason why not."""
+        """Return whether `sender` may send this type; each plugin may give a reason why not."""
         for plugin, check in self.by_plugin.items():
             if (reason := check(sender, type_name)) is not None:
                 return Decision(False, f"type.{plugin}", reason)
@@ -74,7 +74,7 @@ class NameChecks:
         self.by_plugin: dict[str, Callable[[str, Identity], str | None]] = {}
 
     def decide(self, name: str, identity: Identity) -> Decision:
-        """Say whether a newcomer may take a name; each plugin may give a reason why not."""
+        """Return whether a newcomer may take a name; each plugin may give a reason why not."""
         for plugin, check in self.by_plugin.items():
             if (reason := check(name, identity)) is not None:
                 return Decision(False, f"name.{plugin}", reason)

@@ -70,7 +70,7 @@ class LocalPeer:
             delivery.settle_failed(self, "peer is busy", BUSY_RETRY_SECONDS)
 
     def answer(self, call_id: int, ack: Ack) -> None:
-        """Give the ack of a message; one that nobody waits for any more is dropped."""
+        """Answer a message; an ack that nobody waits for any more is dropped."""
         delivery = self.calls.pop(call_id, None)
         if delivery is not None:
             delivery.settle(self, ack)

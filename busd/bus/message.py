@@ -45,7 +45,7 @@ class Ack(msgspec.Struct, rename="camel", gc=False):
     payload: Payload = field(default_factory=lambda: NOTHING)  # last: see Delivery.settle
 
     def read(self, kind: type[T] = dict) -> T:  # type: ignore[assignment]
-        """Give the payload as `kind`, by default as a dict."""
+        """Return the payload as `kind`, by default as a dict."""
         return msgspec.json.decode(self.payload, type=kind)
 
 

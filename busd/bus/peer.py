@@ -135,7 +135,7 @@ class RemotePeer(Endpoint[Message, Ack]):
         return read_ack(raw)
 
     def on_end(self) -> None:
-        """Hear that the peer will send no more: it gets no messages, but still its answers."""
+        """Handle the end of the stream: the peer gets no messages, but still its answers."""
         self.bus.leave(self, "ended")
         self.bus.close_soon(self)
 
@@ -187,7 +187,7 @@ class RemotePeer(Endpoint[Message, Ack]):
         account.add_connection(0, info_bytes)
 
     def release(self) -> None:
-        """Give back what the connection has used; its patterns and messages are counted apart."""
+        """Release what the connection has used; its patterns and messages are counted apart."""
         connection = self.connection
         size = 0 if self.info is None else memoryview(self.info).nbytes
         self.account.add_connection(-1, -size)

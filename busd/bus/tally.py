@@ -55,7 +55,7 @@ class Tally:
         self.latency_sum = 0.0
 
     def handed_over(self, accepted: int) -> int:
-        """Give how many copies of so many accepted messages went to addressees."""
+        """Return how many copies of so many accepted messages went to addressees."""
         return accepted - self.unrouted + self.extra_copies
 
     def count_failed(self, reason: str) -> None:

@@ -15,8 +15,6 @@ from msgspec import UNSET, UnsetType
 
 from busd.bus.access import Decision, Identity
 from busd.bus.address import check_address
-from busd.bus.journal import Journal
-from busd.bus.journal_query import Attempt, LogEntry, count_attempts, tail, trace
 from busd.bus.methods import Done, Nothing, methods
 from busd.bus.peer import RemotePeer
 from busd.errors import (
@@ -27,6 +25,9 @@ from busd.errors import (
     InvalidParams,
     MalformedAddress,
 )
+from busd.journal.entries import Attempt, LogEntry
+from busd.journal.journal import Journal
+from busd.journal.query import tail, trace
 from busd.ops.control import register_control, require_admin
 from busd.ops.running import RunningBus
 from busd.plugin.host import PluginStatus
@@ -174,13 +175,7 @@ def admin_methods(daemon: RunningBus) -> Methods[RemotePeer]:
     ) -> object:
         """Return every event of a message in the activity log."""
         journal = _readable_journal(daemon, peer)
-
-        def query() -> tuple[list[Attempt], int]:
-            return (
-                trace(journal.path, params.message_id),
-                count_attempts(journal.path, params.message_id),
-            )
-
+        query = partial(trace, journal.path, params.message_id)
         room = asker.max_frame_bytes - ENVELOPE_BYTES
 
         def answer() -> Traced:
@@ -222,32 +217,32 @@ def admin_methods(daemon: RunningBus) -> Methods[RemotePeer]:
 
 
 class ReadableJournal:
-    """The activity log, with everything in it that has happened until now."""
+    """The activity log, including everything that has happened until now."""
 
     def __init__(self, daemon: RunningBus, journal: Journal) -> None:
         self.path = Path(daemon.settings.state) / JOURNAL_FILE
-        self._store = journal.store
+        self._writer = journal.writer
         self._pump = partial(journal.pump, daemon.bus.open_since)
         self._pump()
 
     def read(self, query: Callable[[], T]) -> tuple[T, bool]:
-        """Run a query in this thread, after the writer has written what it was given.
+        """Run a query in this thread, once the latest deliveries are written.
 
-        Gives what was found, and whether the writer is behind: on a full disk it is for long.
+        Return what was found, and whether the writer is behind, as it is while the disk is full.
         """
-        is_written = self._store.wait_until_written(_WRITE_SECONDS)
+        is_written = self._writer.wait_until_written(_WRITE_SECONDS)
         if is_written:
-            # The writer may have been busy with an earlier batch: now it takes the latest rows.
+            # The writer may have been busy with an earlier batch: hand it the rest now.
             anyio.from_thread.run_sync(self._pump)
-            is_written = self._store.wait_until_written(_WRITE_SECONDS)
+            is_written = self._writer.wait_until_written(_WRITE_SECONDS)
         return query(), not is_written
 
 
 def _readable_journal(daemon: RunningBus, peer: RemotePeer) -> ReadableJournal:
     require_admin(peer)
-    if daemon.bus.journal is None:
+    if daemon.journal is None:
         raise InvalidParams("this bus keeps no activity log; see journal.enabled", rule="journal")
-    return ReadableJournal(daemon, daemon.bus.journal)
+    return ReadableJournal(daemon, daemon.journal)
 
 
 @contextmanager

@@ -86,17 +86,17 @@ class BusCollector(Collector):
         yield info
 
     def _journal(self) -> Iterator[Metric]:
-        journal = self._daemon.bus.journal
+        journal = self._daemon.journal
         if journal is None:
             return
         yield GaugeMetricFamily(
             "busd_journal_rows_waiting",
-            "Rows of the activity log that are not written yet.",
+            "Deliveries that wait to be written to the activity log.",
             value=journal.backlog_rows,
         )
         yield CounterMetricFamily(
             "busd_journal_rows_dropped",
-            "Rows of the activity log that were given up.",
+            "Deliveries that were dropped from the activity log.",
             value=journal.dropped,
         )
 

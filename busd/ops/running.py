@@ -7,6 +7,7 @@ from typing import Protocol
 import anyio
 
 from busd.bus.bus import Bus
+from busd.journal.journal import Journal
 from busd.ops.offload import Offload
 from busd.ops.reloads import Reloaded, Reloads
 from busd.ops.tokens import TokenStore
@@ -21,6 +22,7 @@ class RunningBus(Protocol):
 
     settings: Settings
     bus: Bus
+    journal: Journal | None
     connections: Connections
     tokens: TokenStore
     offload: Offload

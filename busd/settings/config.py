@@ -16,9 +16,9 @@ import msgspec
 from busd.agent.settings import AgentsSettings, WorkerSettings
 from busd.bus.access import Grant, Policy, check_grants
 from busd.bus.delivery import DeliveryLimits
-from busd.bus.journal import JournalSettings
 from busd.bus.quota import QuotaLimits
 from busd.errors import ConfigError
+from busd.journal.settings import JournalSettings
 from busd.plugin.host import PluginSettings
 from busd.settings.bounds import (
     MAX_FILE_BYTES,

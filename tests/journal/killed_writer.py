@@ -13,8 +13,10 @@ from pathlib import Path
 
 from msgspec import Raw
 
-from busd.bus.journal import Journal, JournalSettings, Row
-from busd.bus.journal_store import JournalStore
+from busd.bus.record import Record
+from busd.journal.journal import Journal
+from busd.journal.settings import JournalSettings
+from busd.journal.writer import JournalWriter
 from tests.journal.rows import PATIENCE_SECONDS, ended, in_flight
 
 ROWS_PER_BATCH = 300
@@ -23,7 +25,7 @@ SETTINGS = JournalSettings(payload="head", max_bytes=2**20, head_bytes=10_000)
 
 
 def text_of(message_id: str) -> str:
-    """Give the payload of a message, which is of any length and cannot be mistaken."""
+    """Return the payload of a message, whose length and content depend on its id."""
     return f'{{"text":"{message_id * (1 + hash_of(message_id) % 50)}"}}'
 
 
@@ -33,20 +35,20 @@ def hash_of(text: str) -> int:
 
 
 def write_forever(path: Path, run: str) -> None:
-    store = JournalStore(path, SETTINGS)
-    journal = Journal(store, SETTINGS)
+    writer = JournalWriter(path, SETTINGS)
+    journal = Journal(writer, SETTINGS)
     calls = count(1)
-    waiting: list[Row] = []
+    waiting: list[Record] = []
     for number in count(1):
         # One delivery of each batch is answered in the next.
-        for row in waiting:
-            journal.add(ended(row[0], row[1], payload=row[13]))
+        for record in waiting:
+            journal.add(ended(record.call, record.message_id, payload=record.payload))
         for part in range(ROWS_PER_BATCH):
             message_id = f"{run}.{number}.{part}"
             payload = journal.keep(Raw(text_of(message_id).encode()))
             journal.add(ended(next(calls), message_id, payload=payload))
         waiting = [in_flight(next(calls), f"{run}.{number}.open")]
-        assert store.wait_until_written(PATIENCE_SECONDS)
+        assert writer.wait_until_written(PATIENCE_SECONDS)
         if number > 1:
             os.write(1, f"{number - 1}\n".encode())
         journal.pump(lambda call: waiting)  # noqa: B023

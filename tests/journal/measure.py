@@ -13,20 +13,21 @@ import time
 import uuid
 from pathlib import Path
 
-from msgspec import Raw
 from ulid import ULID
 
-from busd.bus.journal import Journal, JournalSettings, Row, Status
-from busd.bus.journal_store import JournalStore
+from busd.bus.record import Record, Status
+from busd.journal.journal import Journal
+from busd.journal.settings import JournalSettings
+from busd.journal.writer import JournalWriter
 from tests.journal.rows import PATIENCE_SECONDS
 
 SETTINGS = JournalSettings(payload="head")
 PAYLOAD_BYTES = 200
-PAYLOAD = Raw(b'{"text":"' + b"x" * (PAYLOAD_BYTES - 11) + b'"}')
+PAYLOAD = '{"text":"' + "x" * (PAYLOAD_BYTES - 11) + '"}'
 
 
-class Measured(JournalStore):
-    """A store that knows what its thread has used."""
+class Measured(JournalWriter):
+    """A writer that knows what its thread has used."""
 
     cpu_seconds = 0.0
 
@@ -35,14 +36,12 @@ class Measured(JournalStore):
         self.cpu_seconds = time.thread_time()
 
 
-def row(call: int, message_id: str, status: Status) -> Row:
-    """Make a row as the bus does, from values that it has at hand."""
+def row(call: int, message_id: str, status: Status) -> Record:
+    """Make a record as the bus does."""
     start = 1_760_000_000.5 + call * 1e-5
-    finish = 0.0 if status == "in flight" else start + 0.0003
-    return (
-        call, message_id, call, "tg:123456", "agent:worker-7", "agent:worker-7", 1,
-        start, start, finish, finish, status, "", PAYLOAD,
-    )  # fmt: skip
+    ended = None if status == "in flight" else start + 0.0003
+    names = "tg:123456", "agent:worker-7", "agent:worker-7"
+    return Record(call, message_id, call, *names, start, ended, status, payload=PAYLOAD)
 
 
 def measure(
@@ -51,14 +50,14 @@ def measure(
     """Log a message for each id; `waiting` of them are in flight at a pump and end by the next."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "journal.db"
-        store = Measured(path, SETTINGS)
-        journal = Journal(store, SETTINGS)
+        writer = Measured(path, SETTINGS)
+        journal = Journal(writer, SETTINGS)
         add, calls = journal.add, 0
         adding = pumping = 0.0
-        opened: list[Row] = []
+        opened: list[Record] = []
         for first in range(0, len(ids), per_batch):
             rows = [row(calls + n, ids[first + n], status) for n in range(per_batch)]
-            rows[: len(opened)] = [row(each[0], each[1], "ok") for each in opened]
+            rows[: len(opened)] = [row(each.call, each.message_id, "ok") for each in opened]
             calls += per_batch
             opened = [row(calls + n, f"open-{calls + n}", "in flight") for n in range(waiting)]
             calls += waiting
@@ -69,13 +68,13 @@ def measure(
             journal.pump(lambda _: opened)  # noqa: B023
             pumping += time.thread_time() - added
             adding += added - start
-            assert store.wait_until_written(PATIENCE_SECONDS)
+            assert writer.wait_until_written(PATIENCE_SECONDS)
         journal.close(PATIENCE_SECONDS)
         size = path.stat().st_size / len(ids) - PAYLOAD_BYTES
         per_row = 1e6 / len(ids)
         print(
             f"{what:<34}{adding * per_row:>7.3f}{pumping * per_row:>8.3f}"
-            f"{store.cpu_seconds * per_row:>8.2f}{size:>9.0f}"
+            f"{writer.cpu_seconds * per_row:>8.2f}{size:>9.0f}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Rows for the tests of the activity log, and what they look like once written."""
+"""Records for the tests of the activity log, and what they look like once written."""
 
 from __future__ import annotations
 
@@ -8,70 +8,67 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from msgspec import Raw
+import msgspec
 
-from busd.bus.journal import Batch, Row, Status
-from busd.rpc.envelope import RequestId
+from busd.bus.record import Record, Status
+from busd.journal.blocks import Batch
 
 # 2025-10-09T08:53:20Z
 T0 = 1_760_000_000.0
 PATIENCE_SECONDS = 30.0
-HI = Raw(b'{"text":"hi"}')
+HI = '{"text":"hi"}'
+RpcId = int | float | str | None
 
 
 def ended(
     call: int,
     message_id: str = "",
     *,
-    rpc_id: RequestId = 1,
+    rpc_id: RpcId = 1,
     sender: str = "tg:1",
     to: str = "agent:w",
     peer: str | None = None,
-    is_first: int = 1,
+    is_first: bool = True,
     start: float = T0,
-    handed_over: float | None = None,
-    answered: float = T0 + 0.25,
-    finish: float | None = None,
+    answered: float | None = T0 + 0.25,
+    is_last: bool = True,
     status: Status = "ok",
     error: str = "",
-    payload: Raw | str = HI,
-) -> Row:
+    payload: str = HI,
+) -> Record:
     """A delivery that was handed over at T0 and answered a quarter of a second later."""
-    return (
+    return Record(
         call,
         message_id or f"m{call}",
         rpc_id,
         sender,
         to,
         to if peer is None else peer,
-        is_first,
         start,
-        start if handed_over is None else handed_over,
         answered,
-        answered if finish is None else finish,
         status,
         error,
+        is_first,
+        is_last,
         payload,
     )
 
 
-def in_flight(call: int, message_id: str = "", *, peer: str = "agent:w", is_first: int = 1) -> Row:
+def in_flight(call: int, message_id: str = "", *, peer: str = "agent:w") -> Record:
     """A delivery that was handed over at T0 and is not answered yet."""
-    return ended(call, message_id, peer=peer, is_first=is_first, answered=0.0, status="in flight")
+    return ended(call, message_id, peer=peer, answered=None, status="in flight")
 
 
-def no_route(call: int, message_id: str = "") -> Row:
-    """A message that nobody was there for."""
-    return ended(
-        call, message_id, peer="", handed_over=0.0, answered=0.0, finish=T0, status="no route"
-    )
+def no_route(call: int, message_id: str = "") -> Record:
+    """A message without an addressee."""
+    return ended(call, message_id, peer="", answered=T0, status="no route")
 
 
-def batch(rows: Iterable[Row] = (), open_rows: Iterable[Row] = ()) -> Batch:
-    return Batch([], 0.0, list(rows), list(open_rows), [])
+def batch(records: Iterable[Record] = (), in_flight: Iterable[Record] = ()) -> Batch:
+    return Batch(list(records), 0.0, list(in_flight), [])
 
 
-def nothing_open(call: int) -> Iterable[Row]:
+def nothing_open(call: int) -> Iterable[Record]:
     return ()
 
 
@@ -81,6 +78,12 @@ def select(path: Path, query: str, *values: object) -> list[Any]:
         return db.execute(query, values).fetchall()
 
 
+def records(path: Path) -> list[Record]:
+    """Return all deliveries, in the order of their ids."""
+    query = "SELECT value FROM block, json_each(deliveries) ORDER BY block.id, key"
+    return [msgspec.json.decode(value, type=Record) for (value,) in select(path, query)]
+
+
 def statuses(path: Path) -> dict[str, str]:
-    """Give the status by message id."""
-    return dict(select(path, "SELECT message_id, status FROM deliveries"))
+    """Return the status by message id."""
+    return {record.message_id: record.status for record in records(path)}

@@ -17,9 +17,10 @@ from pathlib import Path
 
 from structlog.testing import capture_logs
 
-from busd.bus.journal import Journal, JournalSettings
-from busd.bus.journal_store import JournalStore
-from busd.errors import ConfigError
+from busd.errors import BusdError, ConfigError
+from busd.journal.journal import Journal
+from busd.journal.settings import JournalSettings
+from busd.journal.writer import JournalWriter
 from tests.journal.rows import PATIENCE_SECONDS, ended, nothing_open, select, statuses
 
 NoRoom = Callable[[Path], AbstractContextManager[None]]
@@ -50,9 +51,9 @@ def file_size_limit(folder: Path) -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def wait_for_error(store: JournalStore) -> None:
-    with store._changed:
-        assert store._changed.wait_for(lambda: store.write_errors, PATIENCE_SECONDS)
+def wait_for_error(writer: JournalWriter) -> None:
+    with writer._changed:
+        assert writer._changed.wait_for(lambda: writer.write_errors, PATIENCE_SECONDS)
 
 
 def report(how: str, folder: Path) -> dict[str, object]:
@@ -61,16 +62,16 @@ def report(how: str, folder: Path) -> dict[str, object]:
         mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
         subprocess.run(mount, check=True)
     path = folder / "journal.db"
-    store = JournalStore(path, SETTINGS)
-    journal = Journal(store, SETTINGS)
+    writer = JournalWriter(path, SETTINGS)
+    journal = Journal(writer, SETTINGS)
     journal.add(ended(0, "before"))
     journal.pump(nothing_open)
-    assert store.wait_until_idle(PATIENCE_SECONDS)
+    assert writer.wait_until_idle(PATIENCE_SECONDS)
     with no_room(folder):
         for call in range(1, 501):
             journal.add(ended(call, payload="x" * 500))
         journal.pump(nothing_open)
-        wait_for_error(store)
+        wait_for_error(writer)
         start = time.thread_time()
         for call in range(501, 10_501):  # the messages go on
             journal.add(ended(call, payload="x" * 500))
@@ -79,9 +80,9 @@ def report(how: str, folder: Path) -> dict[str, object]:
         seconds = time.thread_time() - start
         backlog, dropped = journal.backlog_rows, journal.dropped
         seen = list(statuses(path))
-    assert store.wait_until_written(PATIENCE_SECONDS)
+    assert writer.wait_until_written(PATIENCE_SECONDS)
     journal.pump(nothing_open)
-    assert store.wait_until_written(PATIENCE_SECONDS)
+    assert writer.wait_until_written(PATIENCE_SECONDS)
     written = len(statuses(path))
     journal.close(PATIENCE_SECONDS)
     return {
@@ -89,7 +90,7 @@ def report(how: str, folder: Path) -> dict[str, object]:
         "backlog": backlog,
         "dropped": dropped,
         "written": written,
-        "is failing": store.is_failing,
+        "is failing": writer.is_failing,
         "microseconds per row": seconds / 10_000 * 1e6,
         "integrity": select(path, "PRAGMA integrity_check")[0][0],
         "start": refusal(no_room, folder),
@@ -97,11 +98,13 @@ def report(how: str, folder: Path) -> dict[str, object]:
 
 
 def refusal(no_room: NoRoom, folder: Path) -> str:
-    """Give what is said when there is no room for a new log."""
+    """Return the error when there is no room for a new log: not a mistake in the settings."""
     with no_room(folder):
         try:
-            JournalStore(folder / "new.db", SETTINGS)
-        except ConfigError as problem:
+            JournalWriter(folder / "new.db", SETTINGS)
+        except ConfigError:
+            return "a mistake in the settings"
+        except BusdError as problem:
             return str(problem)
     return ""
 

@@ -14,14 +14,15 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import busd
+from busd.bus.record import Record
 from tests.journal.killed_writer import ROWS_PER_BATCH, text_of
 
 KILLS = 100
 ROOT = Path(busd.__file__).parent.parent
-Row = tuple[str, str, str, str]
 
 
 @pytest.fixture
@@ -54,39 +55,39 @@ def kill_a_writer(nursery: subprocess.Popen[str], path: Path, run: int) -> int:
     return int(confirmed[-1])
 
 
-def read(path: Path) -> list[Row]:
+def read(path: Path) -> list[Record]:
     """Check the file and read all of it, leaving it as the writer left it."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        query = "SELECT message_id, status, sender, payload FROM deliveries ORDER BY id"
-        return db.execute(query).fetchall()
+        query = "SELECT value FROM block, json_each(deliveries) ORDER BY block.id, key"
+        return [msgspec.json.decode(value, type=Record) for (value,) in db.execute(query)]
 
 
-def check_rows(rows: list[Row]) -> None:
+def check_rows(rows: list[Record]) -> None:
     """Find that no row is torn."""
-    for message_id, status, sender, payload in rows:
-        is_open = message_id.endswith(".open")
-        assert payload == ('{"text":"hi"}' if is_open else text_of(message_id))
-        assert sender == "tg:1"
-        assert status == "ok" or is_open
+    for row in rows:
+        is_open = row.message_id.endswith(".open")
+        assert row.payload == ('{"text":"hi"}' if is_open else text_of(row.message_id))
+        assert row.sender == "tg:1"
+        assert row.status == "ok" or is_open
 
 
-def check_batches(rows: list[Row], run: int, confirmed: int) -> None:
+def check_batches(rows: list[Record], run: int, confirmed: int) -> None:
     """Find everything that was confirmed, and no batch but whole ones."""
     sizes = Counter(
-        int(name.split(".")[1])
-        for name, *_ in rows
-        if name.startswith(f"{run}.") and not name.endswith(".open")
+        int(row.message_id.split(".")[1])
+        for row in rows
+        if row.message_id.startswith(f"{run}.") and not row.message_id.endswith(".open")
     )
     assert confirmed <= max(sizes) <= confirmed + 2
     assert sorted(sizes) == list(range(min(sizes), max(sizes) + 1))
-    del sizes[min(sizes)]  # tidying may have taken some of the oldest
+    del sizes[min(sizes)]  # tidying may have deleted some of the oldest
     assert set(sizes.values()) <= {ROWS_PER_BATCH}
 
 
-def check_open(rows: list[Row], run: int) -> None:
+def check_open(rows: list[Record], run: int) -> None:
     """Find that one delivery of this run is in flight, and that those of earlier runs are lost."""
-    unanswered = [(name.split(".")[0], status) for name, status, *_ in rows if status != "ok"]
+    unanswered = [(row.message_id.split(".")[0], row.status) for row in rows if row.status != "ok"]
     assert unanswered.pop() == (str(run), "in flight")
     assert {status for _, status in unanswered} <= {"lost"}
     assert len({each for each, _ in unanswered}) == len(unanswered)

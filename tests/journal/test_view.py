@@ -7,10 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from msgspec import UNSET, Raw
 
-from busd.bus.journal import Row
-from busd.bus.journal_file import JournalFile
+from busd.bus.record import Record
+from busd.journal.file import JournalFile
 from tests.journal.rows import T0, batch, ended, in_flight, no_route, select
 
 COLUMNS = "id, ts, event, message_id, rpc_id, actor, to_address, status, payload_json, error"
@@ -23,14 +22,14 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "journal.db"
 
 
-def write(path: Path, rows: list[Row], open_rows: list[Row] | None = None) -> None:
+def write(path: Path, rows: list[Record], open_rows: list[Record] | None = None) -> None:
     file = JournalFile(path)
     file.write(batch(rows, open_rows or []))
     file.close()
 
 
 def events(path: Path) -> list[Event]:
-    """Give all events in order, without the ids."""
+    """Return all events in order, without the ids."""
     return [row[1:] for row in select(path, "SELECT * FROM activity_log ORDER BY id")]
 
 
@@ -60,11 +59,6 @@ def test_a_failed_delivery_says_why_where_it_finished(path: Path) -> None:
     ]
 
 
-def test_of_a_very_long_error_the_beginning_is_kept(path: Path) -> None:
-    write(path, [ended(1, status="failed", error="x" * 5000)])
-    assert events(path)[-1][8] == "x" * 1000
-
-
 def test_a_message_that_nobody_was_there_for_was_sent_but_not_processed(path: Path) -> None:
     write(path, [no_route(1, "m")])
     assert events(path) == [
@@ -82,7 +76,7 @@ def test_a_message_in_flight_has_no_finish_yet(path: Path) -> None:
 
 
 def test_a_message_to_several_is_sent_once_and_processed_by_each(path: Path) -> None:
-    quick = ended(1, "m", to="all", peer="a", is_first=0, finish=0.0, payload="")
+    quick = ended(1, "m", to="all", peer="a", is_first=False, is_last=False, payload="")
     slow = ended(1, "m", to="all", peer="b", answered=T0 + 0.5)
     write(path, [quick, slow])
     found = select(path, "SELECT ts, event, actor FROM activity_log ORDER BY ts, event DESC, actor")
@@ -96,14 +90,9 @@ def test_a_message_to_several_is_sent_once_and_processed_by_each(path: Path) -> 
     ]
 
 
-def test_a_message_that_had_to_wait_is_processed_later_than_it_was_sent(path: Path) -> None:
-    write(path, [ended(1, handed_over=T0 + 0.25, answered=T0 + 0.5)])
-    assert [event[0] for event in events(path)] == [START, QUARTER, HALF, HALF]
-
-
 @pytest.mark.parametrize(
     ("rpc_id", "text"),
-    [(7, "7"), ("seven", "seven"), (1.5, "1.5"), (None, None), (UNSET, None), (2**70, str(2**70))],
+    [(7, "7"), ("seven", "seven"), (1.5, "1.5"), (None, None), (2**70, str(2**70))],
     ids=str,
 )
 def test_the_request_id_is_shown_as_text(
@@ -114,7 +103,7 @@ def test_the_request_id_is_shown_as_text(
 
 
 def test_a_payload_is_shown_as_it_was_sent(path: Path) -> None:
-    write(path, [ended(1, payload=Raw('{ "text": "Grüße, 世界 \\u0000" }'.encode()))])
+    write(path, [ended(1, payload='{ "text": "Grüße, 世界 \\u0000" }')])
     assert events(path)[0][7] == '{ "text": "Grüße, 世界 \\u0000" }'
 
 
@@ -123,25 +112,22 @@ def test_a_payload_that_is_not_logged_is_null(path: Path) -> None:
     assert events(path)[0][7] is None
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "SELECT * FROM activity_log WHERE message_id = 'm'",
-        "SELECT count(*) FROM activity_log WHERE message_id = 'm'",
-        "SELECT * FROM activity_log WHERE id > strftime('%s', 'now', '-1 hour') * 1000000",
-    ],
-)
-def test_looking_up_a_message_or_a_time_reads_no_more_than_it_must(path: Path, query: str) -> None:
+def test_a_time_is_found_without_unfolding_the_whole_log(path: Path) -> None:
     write(path, [])
-    plan = [row[3] for row in select(path, f"EXPLAIN QUERY PLAN {query}")]
-    assert len([step for step in plan if step.startswith("SEARCH delivery USING")]) == 4
-    assert not [step for step in plan if step.startswith("SCAN delivery")]
+    recent = "id > strftime('%s', 'now', '-1 hour') * 1000000"
+    plan = plan_of(path, f"SELECT * FROM activity_log WHERE {recent} ORDER BY id")
+    assert plan[0] == "SEARCH block USING INTEGER PRIMARY KEY (rowid>?)"
+    assert not [step for step in plan if "TEMP B-TREE" in step]
 
 
 def test_the_latest_events_are_found_without_sorting_the_log(path: Path) -> None:
     write(path, [])
-    plan = select(path, "EXPLAIN QUERY PLAN SELECT * FROM activity_log ORDER BY id DESC LIMIT 9")
-    assert not [row for row in plan if "TEMP B-TREE" in row[3]]
+    plan = plan_of(path, "SELECT * FROM activity_log ORDER BY id DESC LIMIT 9")
+    assert not [step for step in plan if "TEMP B-TREE" in step]
+
+
+def plan_of(path: Path, query: str) -> list[str]:
+    return [row[3] for row in select(path, f"EXPLAIN QUERY PLAN {query}")]
 
 
 @pytest.mark.skipif(not shutil.which("sqlite3"), reason="needs the sqlite3 command")

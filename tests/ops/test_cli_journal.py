@@ -265,7 +265,7 @@ def test_plain_sql_works_and_is_that_of_the_documentation(
         ("process_finish", bob.client_id),
         ("send_finish", ann.client_id),
     ]
-    assert "SCAN delivery" not in plan  # it reads the hour it asks for, not the whole log
+    assert "SCAN block" not in plan  # it reads the hour it asks for, not the whole log
 
 
 def test_who_reads_is_told_that_the_log_cannot_be_written(

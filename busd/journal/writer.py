@@ -1,7 +1,7 @@
-"""The writer of the activity log: one thread that takes one batch at a time.
+"""The writer of the activity log: one thread that writes one batch at a time.
 
-It tries again for as long as the disk refuses, starts a new file when the old one is damaged,
-and between batches it makes room in small steps.
+It retries for as long as the disk is full, starts a new file when the old one is damaged, and
+applies the retention limits in small steps between batches.
 """
 
 from __future__ import annotations
@@ -9,36 +9,24 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
 
-from busd.bus.journal import Batch, Journal, JournalSettings
-from busd.bus.journal_file import JournalFile, is_damage
 from busd.errors import ConfigError
+from busd.journal.blocks import Batch
+from busd.journal.file import JournalFile, is_damage
+from busd.journal.settings import JournalSettings
 
 log = structlog.get_logger("busd.journal")
 
 RETRY_SECONDS = 0.5
-IDLE_SECONDS = 30.0  # from one look at the age of rows to the next when nothing is written
+IDLE_SECONDS = 30.0  # between checks of the retention limits when nothing is written
 
 
-@contextmanager
-def open_journal(
-    path: Path, settings: JournalSettings, close_seconds: float = 5.0
-) -> Iterator[Journal]:
-    """Open the log and start its writer; raises ConfigError if that cannot be."""
-    journal = Journal(JournalStore(path, settings), settings)
-    try:
-        yield journal
-    finally:
-        journal.close(close_seconds)
-
-
-class JournalStore:
-    """The thread, and what the loop may ask of it."""
+class JournalWriter:
+    """The thread, and its interface to the event loop."""
 
     def __init__(
         self, path: Path, settings: JournalSettings, clock: Callable[[], float] = time.time
@@ -58,39 +46,39 @@ class JournalStore:
         self._thread = threading.Thread(target=self._run, name="busd-journal", daemon=True)
         self._thread.start()
 
-    # For the loop
+    # For the event loop: these never wait
 
     @property
     def is_busy(self) -> bool:
-        """True while a batch is on its way."""
+        """Whether a batch is being written."""
         return self._batch is not None
 
     @property
     def backlog_rows(self) -> int:
         batch = self._batch
-        return batch.ended if batch else 0
+        return len(batch.records) if batch else 0
 
     def write(self, batch: Batch) -> None:
-        """Take a batch; only when not busy."""
+        """Write a batch in the thread; only when not busy."""
         with self._changed:
             self._batch = batch
             self._is_idle = False
             self._changed.notify_all()
 
-    # For other threads, and for the end: these wait
+    # For other threads, and at the end: these wait
 
     def wait_until_written(self, seconds: float) -> bool:
-        """Wait until no batch is on its way; False if it took too long."""
+        """Wait until no batch is being written; return False if it took too long."""
         with self._changed:
             return self._changed.wait_for(lambda: self._batch is None, seconds)
 
     def wait_until_idle(self, seconds: float) -> bool:
-        """Wait until there is nothing to write and nothing to tidy; False if it took too long."""
+        """Wait until there is nothing to write or to delete; return False if it took too long."""
         with self._changed:
             return self._changed.wait_for(lambda: self._is_idle, seconds)
 
     def close(self, seconds: float) -> bool:
-        """Write what is on its way and stop; False if that took too long."""
+        """Finish the batch and stop; return False if that took too long."""
         with self._changed:
             self._is_stopping = True
             self._changed.notify_all()
@@ -124,14 +112,14 @@ class JournalStore:
         try:
             problem = self._file.check()
         except sqlite3.Error:
-            problem = ""  # interrupted, or unreadable just now: writing will tell
+            problem = ""  # interrupted, or unreadable for now: the next write will show
         with self._changed:
             self._is_checking = False
         if problem:
             self._start_over(problem)
 
     def _next(self, seconds: float) -> Batch | None:
-        """Wait for a batch, for the end, or for the time to tidy."""
+        """Wait for a batch, for the end, or until it is time to tidy."""
         with self._changed:
             if seconds and not self._batch:
                 self._is_idle = True
@@ -141,14 +129,14 @@ class JournalStore:
             return self._batch
 
     def _write(self, batch: Batch) -> None:
-        """Write a batch, however long it takes; when stopping there is one more try."""
+        """Write a batch, however long it takes; when stopping, try once more."""
         while True:
             is_last_try = self._is_stopping
             if self._has_written(batch):
                 return
             if is_last_try:
-                self.dropped += batch.ended
-                log.warning("journal.abandoned", rows=batch.ended)
+                self.dropped += len(batch.records)
+                log.warning("journal.abandoned", rows=len(batch.records))
                 return
             with self._changed:
                 self._changed.wait_for(lambda: self._is_stopping, RETRY_SECONDS)
@@ -161,16 +149,16 @@ class JournalStore:
             if is_damage(problem):
                 self._start_over(str(problem))
             return False
-        except Exception:  # our own fault: the thread lives on, and the log says what it was
-            log.exception("journal.broken", rows=batch.ended)
-            unwritable = batch.ended
+        except Exception:  # a bug of ours: log it, and keep the thread running
+            log.exception("journal.broken", rows=len(batch.records))
+            unwritable = len(batch.records)
         self.dropped += unwritable
-        self.written += batch.ended - unwritable
+        self.written += len(batch.records) - unwritable
         self._note_success()
         return True
 
     def _tidy(self) -> bool:
-        """Make room, but not for long; True if there is more to do."""
+        """Apply the retention limits for a short time; return whether there is more to do."""
         deadline = time.monotonic() + self.settings.write_seconds / 2
         try:
             while not self._is_stopping and self._file.tidy(self.settings):
@@ -182,7 +170,7 @@ class JournalStore:
             self._is_untidy = True
             if is_damage(problem):
                 self._start_over(str(problem))
-        except Exception:  # our own fault: the thread lives on, and the log says what it was
+        except Exception:  # a bug of ours: log it, and keep the thread running
             if not self._is_untidy:
                 log.exception("journal.broken", rows=0)
             self._is_untidy = True

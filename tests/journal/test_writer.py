@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from busd.bus.journal import JournalSettings
-from busd.bus.journal_store import JournalStore
+from busd.journal.settings import JournalSettings
+from busd.journal.writer import JournalWriter
 from tests.journal.rows import PATIENCE_SECONDS, T0, batch, ended, select, statuses
 
 DEFAULTS = JournalSettings()
@@ -24,20 +24,20 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(path: Path) -> Iterator[JournalStore]:
-    store = JournalStore(path, DEFAULTS)
-    yield store
-    store.close(PATIENCE_SECONDS)
+def writer(path: Path) -> Iterator[JournalWriter]:
+    writer = JournalWriter(path, DEFAULTS)
+    yield writer
+    writer.close(PATIENCE_SECONDS)
 
 
-def write(store: JournalStore, *names: str) -> None:
-    store.write(batch(ended(call, name) for call, name in enumerate(names)))
-    assert store.wait_until_written(PATIENCE_SECONDS)
+def write(writer: JournalWriter, *names: str) -> None:
+    writer.write(batch(ended(call, name) for call, name in enumerate(names)))
+    assert writer.wait_until_written(PATIENCE_SECONDS)
 
 
-def wait_until_failing(store: JournalStore) -> None:
-    with store._changed:
-        assert store._changed.wait_for(lambda: store.is_failing, PATIENCE_SECONDS)
+def wait_until_failing(writer: JournalWriter) -> None:
+    with writer._changed:
+        assert writer._changed.wait_for(lambda: writer.is_failing, PATIENCE_SECONDS)
 
 
 def damage(path: Path) -> None:
@@ -49,21 +49,21 @@ def damage(path: Path) -> None:
 
 def test_a_batch_that_cannot_be_written_is_tried_again_until_it_can(path: Path) -> None:
     with capture_logs() as logs:
-        store = JournalStore(path, DEFAULTS)
-        write(store, "before")
-        assert store.wait_until_idle(PATIENCE_SECONDS)
+        writer = JournalWriter(path, DEFAULTS)
+        write(writer, "before")
+        assert writer.wait_until_idle(PATIENCE_SECONDS)
         with closing(sqlite3.connect(path)) as other:
-            other.execute("ALTER TABLE delivery RENAME TO elsewhere")
-            store.write(batch([ended(1, "meanwhile")]))
-            wait_until_failing(store)
-            assert store.is_busy
-            other.execute("ALTER TABLE elsewhere RENAME TO delivery")
-        assert store.wait_until_written(PATIENCE_SECONDS)
-        write(store, "after")
-        assert store.close(PATIENCE_SECONDS)
+            other.execute("ALTER TABLE block RENAME TO elsewhere")
+            writer.write(batch([ended(1, "meanwhile")]))
+            wait_until_failing(writer)
+            assert writer.is_busy
+            other.execute("ALTER TABLE elsewhere RENAME TO block")
+        assert writer.wait_until_written(PATIENCE_SECONDS)
+        write(writer, "after")
+        assert writer.close(PATIENCE_SECONDS)
     assert list(statuses(path)) == ["before", "meanwhile", "after"]
-    assert store.write_errors >= 1
-    assert not store.is_failing
+    assert writer.write_errors >= 1
+    assert not writer.is_failing
     assert [(line["log_level"], line["event"]) for line in logs] == [
         ("error", "journal.failed"),
         ("warning", "journal.recovered"),
@@ -71,27 +71,27 @@ def test_a_batch_that_cannot_be_written_is_tried_again_until_it_can(path: Path) 
 
 
 def test_a_writer_that_cannot_write_stops_all_the_same(path: Path) -> None:
-    store = JournalStore(path, DEFAULTS)
-    write(store, "before")
+    writer = JournalWriter(path, DEFAULTS)
+    write(writer, "before")
     with closing(sqlite3.connect(path)) as other:
-        other.execute("DROP TABLE delivery")
+        other.execute("DROP TABLE block")
     with capture_logs() as logs:
-        store.write(batch([ended(1), ended(2)]))
-        wait_until_failing(store)
-        assert store.close(PATIENCE_SECONDS)
-    assert store.dropped == 2
+        writer.write(batch([ended(1), ended(2)]))
+        wait_until_failing(writer)
+        assert writer.close(PATIENCE_SECONDS)
+    assert writer.dropped == 2
     assert {"event": "journal.abandoned", "rows": 2, "log_level": "warning"} in logs
 
 
 def test_a_damaged_file_is_moved_aside_before_it_is_written_to(path: Path) -> None:
-    store = JournalStore(path, DEFAULTS)
-    store.write(batch(ended(call, payload="x" * 500) for call in range(1000)))
-    assert store.close(PATIENCE_SECONDS)
+    writer = JournalWriter(path, DEFAULTS)
+    writer.write(batch(ended(call, payload="x" * 500) for call in range(1000)))
+    assert writer.close(PATIENCE_SECONDS)
     damage(path)
     with capture_logs() as logs:
-        store = JournalStore(path, DEFAULTS)
-        write(store, "after")
-        assert store.close(PATIENCE_SECONDS)
+        writer = JournalWriter(path, DEFAULTS)
+        write(writer, "after")
+        assert writer.close(PATIENCE_SECONDS)
     assert statuses(path) == {"after": "ok"}
     [aside] = path.parent.glob("journal.db.corrupt-*")
     assert aside.stat().st_size > 500_000
@@ -99,10 +99,10 @@ def test_a_damaged_file_is_moved_aside_before_it_is_written_to(path: Path) -> No
 
 
 def test_a_file_that_is_damaged_while_it_is_written_is_moved_aside(path: Path) -> None:
-    store = JournalStore(path, DEFAULTS)
-    store.write(batch(ended(call, payload="x" * 500) for call in range(1000)))
-    assert store.wait_until_idle(PATIENCE_SECONDS)
-    # A damaged page of the index on message ids is met as soon as one is inserted there.
+    writer = JournalWriter(path, DEFAULTS)
+    writer.write(batch(ended(call, payload="x" * 500) for call in range(1000)))
+    assert writer.wait_until_idle(PATIENCE_SECONDS)
+    # A damaged root page of the index is met as soon as a block is inserted.
     with closing(sqlite3.connect(path)) as other:
         other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         other.execute("PRAGMA writable_schema = ON")
@@ -110,8 +110,8 @@ def test_a_file_that_is_damaged_while_it_is_written_is_moved_aside(path: Path) -
         other.commit()
         other.execute("PRAGMA schema_version = 77")
     with capture_logs() as logs:
-        write(store, "after")
-        assert store.close(PATIENCE_SECONDS)
+        write(writer, "after")
+        assert writer.close(PATIENCE_SECONDS)
     assert statuses(path) == {"after": "ok"}
     assert [line["event"] for line in logs] == [
         "journal.failed",
@@ -122,41 +122,41 @@ def test_a_file_that_is_damaged_while_it_is_written_is_moved_aside(path: Path) -
 
 def test_old_rows_go_without_being_asked(path: Path) -> None:
     now = T0
-    store = JournalStore(path, JournalSettings(keep_days=1), clock=lambda: now)
-    store.write(batch(ended(call) for call in range(5000)))
-    assert store.wait_until_idle(PATIENCE_SECONDS)
+    writer = JournalWriter(path, JournalSettings(keep_days=1), clock=lambda: now)
+    writer.write(batch(ended(call) for call in range(5000)))
+    assert writer.wait_until_idle(PATIENCE_SECONDS)
     assert len(statuses(path)) == 5000
     now = T0 + 2 * 86_400
-    write(store, "now")
-    assert store.wait_until_idle(PATIENCE_SECONDS)
+    write(writer, "now")
+    assert writer.wait_until_idle(PATIENCE_SECONDS)
     assert statuses(path) == {"now": "ok"}
-    assert store.close(PATIENCE_SECONDS)
+    assert writer.close(PATIENCE_SECONDS)
 
 
 def test_a_size_that_is_set_lower_takes_effect_with_the_next_batch(
-    store: JournalStore, path: Path
+    writer: JournalWriter, path: Path
 ) -> None:
-    store.write(batch(ended(call, payload="x" * 500) for call in range(5000)))
-    assert store.wait_until_idle(PATIENCE_SECONDS)
+    writer.write(batch(ended(call, payload="x" * 500) for call in range(5000)))
+    assert writer.wait_until_idle(PATIENCE_SECONDS)
     assert len(statuses(path)) == 5000
-    store.settings = JournalSettings(max_bytes=2**20)
-    write(store, "now")
-    assert store.wait_until_idle(PATIENCE_SECONDS)
+    writer.settings = JournalSettings(max_bytes=2**20)
+    write(writer, "now")
+    assert writer.wait_until_idle(PATIENCE_SECONDS)
     [(pages,)] = select(path, "PRAGMA page_count")
     assert pages * 4096 <= 2**20
     assert "now" in statuses(path)
 
 
 def test_closing_does_not_wait_for_the_check_of_a_large_file(path: Path) -> None:
-    store = JournalStore(path, DEFAULTS)
-    store.write(batch(ended(call, payload="x" * 2000) for call in range(20_000)))
-    assert store.close(PATIENCE_SECONDS)
+    writer = JournalWriter(path, DEFAULTS)
+    writer.write(batch(ended(call, payload="x" * 2000) for call in range(20_000)))
+    assert writer.close(PATIENCE_SECONDS)
     for _ in range(5):
-        assert JournalStore(path, DEFAULTS).close(PATIENCE_SECONDS)
+        assert JournalWriter(path, DEFAULTS).close(PATIENCE_SECONDS)
     assert len(statuses(path)) == 20_000
 
 
-def test_readers_see_whole_batches_while_it_is_written(store: JournalStore, path: Path) -> None:
+def test_readers_see_whole_batches_while_it_is_written(writer: JournalWriter, path: Path) -> None:
     counts: set[int] = set()
     is_done = threading.Event()
 
@@ -165,14 +165,14 @@ def test_readers_see_whole_batches_while_it_is_written(store: JournalStore, path
             while not is_done.is_set():
                 counts.add(db.execute("SELECT count(*) FROM activity_log").fetchone()[0])
 
-    write(store, "first")
+    write(writer, "first")
     reader = threading.Thread(target=read)
     reader.start()
     for number in range(100):
-        store.write(batch(ended(call, f"{number}.{call}") for call in range(200)))
-        assert store.wait_until_written(PATIENCE_SECONDS)
+        writer.write(batch(ended(call, f"{number}.{call}") for call in range(20)))
+        assert writer.wait_until_written(PATIENCE_SECONDS)
     is_done.set()
     reader.join(PATIENCE_SECONDS)
     assert len(counts) > 2
-    assert {count % 800 for count in counts} == {4}
-    assert store.write_errors == 0
+    assert {count % 80 for count in counts} == {4}
+    assert writer.write_errors == 0
