@@ -318,8 +318,11 @@ class Daemon:
         while True:
             # Corrected each time: the system clock may be set while the bus runs.
             journal.wall_offset = time.time() - self.bus.clock()
+            before = self.bus.clock()
             await anyio.sleep(journal.settings.write_seconds)
-            journal.pump(self.bus.open_since)
+            # Most deliveries are answered by now. To write one as in flight and delete it again
+            # costs 5 times as much as to write it once it is answered.
+            journal.pump(partial(self.bus.open_since, before=before))
 
     async def _drain(self) -> None:
         """Take nothing new, wait for the acks still owed, then say goodbye to everybody."""

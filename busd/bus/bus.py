@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator
+from math import inf
 from typing import Any
 
 import structlog
@@ -221,13 +222,17 @@ class Bus:
         if self.recorder is not None:
             self.recorder.add(fan_out.ended_record(peer, ack, self.clock()))
 
-    def open_since(self, call_id: int) -> Iterator[Record]:
-        """Return a record, in flight, for each delivery later than `call_id` that is open."""
+    def open_since(self, call_id: int, before: float = inf) -> Iterator[Record]:
+        """Return a record, in flight, for each open delivery later than `call_id`.
+
+        Those that started after `before` on the bus's clock are left out.
+        """
         for peer in self._awaited:
             for number in reversed(peer.calls):
                 if number <= call_id:
                     break
-                yield peer.calls[number].open_record(peer)
+                if peer.calls[number].started <= before:
+                    yield peer.calls[number].open_record(peer)
 
     def join(self, peer: Member) -> None:
         """Let a peer that has taken its name be found."""

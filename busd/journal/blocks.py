@@ -22,7 +22,7 @@ BLOCK_BYTES = 256 * 1024
 UNENCODABLE = (TypeError, ValueError, OverflowError)
 
 # One row per block of deliveries: a JSON array of `Record`s, each an array of its fields. An
-# indexed row per delivery cost twice as much server CPU.
+# indexed row per delivery took about twice as much CPU for the log.
 #
 # A delivery's id is its block's id plus its position. Ids are the time of writing in microseconds
 # since 1970, moved on where they would not be unique: so the primary key is the index by time, and

@@ -45,6 +45,21 @@ def test_an_answered_message_is_one_record() -> None:
     assert (record.is_first, record.is_last, record.payload) == (True, True, '{"n":1}')
 
 
+def test_deliveries_in_flight_can_be_limited_to_those_that_started_before_a_time() -> None:
+    bus, _ = recorded_bus()
+    alice = bus.join("agent:alice")
+    for name in ("agent:bob", "agent:carol"):
+        bus.join(name)
+    for message_id in ("early", "late"):
+        for name in ("agent:bob", "agent:carol"):
+            alice.send(name, {}, message_id=message_id)
+        bus.clock.now += 1.0
+    early = list(bus.core.open_since(0, before=bus.clock.now - 1.5))
+    assert [record.message_id for record in early] == ["early", "early"]
+    late = list(bus.core.open_since(max(record.call for record in early)))
+    assert [record.message_id for record in late] == ["late", "late"]
+
+
 def test_of_a_fan_out_one_record_has_the_payload_and_one_the_end() -> None:
     bus, records = recorded_bus()
     alice, *others = (bus.join(f"agent:{name}") for name in ("alice", "bob", "carol"))

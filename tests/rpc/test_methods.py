@@ -124,6 +124,6 @@ def test_a_table_of_only_one_method_refuses_all_others_known_or_not() -> None:
 
 def test_a_method_is_described_by_the_first_line_of_its_docstring() -> None:
     described = methods.described["double"]
-    assert described.summary == "Give twice the number."
+    assert described.summary == "Return twice the number."
     assert (described.params, described.result) == (Number, Number)
     assert described.errors == (InvalidParams,)
