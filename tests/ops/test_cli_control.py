@@ -66,6 +66,7 @@ def test_a_reload_prints_what_changed_and_what_needs_a_restart(operated: Operate
         "needRestart": ["journal.enabled"],
         "warnings": [],
         "plugins": [],
+        "pluginChanges": {},
     }
 
 
@@ -98,7 +99,7 @@ def test_a_plugin_that_is_refused_is_named_and_returns_1(
     assert (said.code, said.out) == (1, "changed: plugins.folders\n")
     assert said.err.startswith("busd: plugin greet was refused: import failed: SyntaxError: ")
     (folder / "greet.py").write_text(GREET)
-    assert operated.reload() == (0, "changed: no setting\n", "")
+    assert operated.reload() == (0, "changed: no setting\nplugin greet: started\n", "")
 
 
 def test_doubtful_settings_are_warnings_of_a_reload(operated: Operated) -> None:
