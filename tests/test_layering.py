@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +21,7 @@ PLUGIN_SOURCES = sorted(PLUGINS.rglob("*.py"))
 LAYERS = (
     "errors",
     "wire",
-    "rpc",
+    "rpc keeper",
     "bus client",
     "vocabulary",
     "plugin agent",
@@ -93,6 +94,14 @@ def test_nothing_that_one_loop_only_has_is_imported_with_a_module(path: Path) ->
         assert not (is_of_one_loop and is_at_once), f"{path}:{line}: imports {name}"
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "keeper").rglob("*.py")), ids=module_name)
+def test_the_keeper_needs_only_the_standard_library(path: Path) -> None:
+    """It is started without site packages, and has to be there in a few milliseconds."""
+    for line, name, _ in imported(path):
+        is_own = name == "busd.keeper" or name.startswith("busd.keeper.")
+        assert is_own or name.split(".")[0] in sys.stdlib_module_names, f"{path}:{line}: {name}"
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=module_name)
 def test_no_module_is_a_drawer_for_odds_and_ends(path: Path) -> None:
     assert not set(module_name(path).split(".")) & set(DRAWERS)
@@ -110,6 +119,6 @@ def test_a_plugin_imports_of_us_only_public_names_and_of_plugins_only_itself(pat
             if isinstance(node, ast.ImportFrom):
                 names = [] if node.level else [node.module or ""]
             for name in names:
-                is_own = name == own or name.startswith(f"{own}.")
+                is_own = any(f"{name}.".startswith(f"{each}.") for each in (own, "busd.keeper"))
                 is_foreign = name.split(".")[0] in ("busd", "busd_plugins") and not is_own
                 assert not is_foreign, f"{path}:{node.lineno}: imports {name}"

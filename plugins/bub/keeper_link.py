@@ -18,11 +18,16 @@ import msgspec
 from anyio.abc import SocketAttribute, SocketStream, TaskStatus
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from busd_plugins.bub.keeper.daemon_side import MAX_LINE_BYTES
-from busd_plugins.bub.keeper.house import SOCKET
+import busd.keeper
+from busd.keeper.daemon_side import MAX_LINE_BYTES
+from busd.keeper.process import SOCKET
 from busd_plugins.bub.spawner import Report, SpawnFailed
 
-_PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); from keeper.house import main; main()"
+# As `python -m busd.keeper`, but isolated: without the site packages, and what they may run.
+_PROGRAM = (
+    "import sys; sys.path.append(sys.argv.pop(1)); from busd.keeper.__main__ import main; main()"
+)
+_ROOT = str(Path(busd.keeper.__file__).absolute().parents[2])
 _START_SECONDS = 20.0
 # All that a keeper needs of our environment; the rest may be secrets, which workers could read.
 _INHERITED = ("PATH", "LANG", "LD_LIBRARY_PATH")
@@ -178,7 +183,7 @@ async def connect_keeper(state: Path) -> KeeperLink:
 
 async def start_keeper(state: Path) -> None:
     """Start a keeper; returns once it listens."""
-    command = [sys.executable, "-I", "-S", "-c", _PROGRAM, str(Path(__file__).parent), str(state)]
+    command = [sys.executable, "-I", "-S", "-c", _PROGRAM, _ROOT, str(state)]
     done = None
     with anyio.move_on_after(_START_SECONDS):
         done = await anyio.run_process(

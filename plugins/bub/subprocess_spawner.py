@@ -11,10 +11,10 @@ from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from busd import AgentsSettings
+from busd.keeper.lock import end_remains
+from busd.keeper.log import FILE_NAME, read_last_lines
+from busd.keeper.tree import is_descendant
 from busd_plugins.bub.inbox import Inbox
-from busd_plugins.bub.keeper.house import end_remains
-from busd_plugins.bub.keeper.log import FILE_NAME, read_last_lines
-from busd_plugins.bub.keeper.tree import is_descendant
 from busd_plugins.bub.keeper_link import (
     Answer,
     KeeperGone,

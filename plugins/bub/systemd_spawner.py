@@ -11,8 +11,8 @@ from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from busd import AgentsSettings
+from busd.keeper.tree import mark_of
 from busd_plugins.bub.journal import Journal
-from busd_plugins.bub.keeper.tree import mark_of
 from busd_plugins.bub.spawner import Launch, SpawnFailed
 from busd_plugins.bub.systemctl import ManagerSilent, ServiceManager, complaint
 from busd_plugins.bub.systemd_guard import Guards

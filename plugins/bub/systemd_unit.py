@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
+from busd.keeper.log import FILE_NAME, make_log
+from busd.keeper.worker import BAD_CONFIGURATION, reason_of
 from busd_plugins.bub.journal import identifier_of
-from busd_plugins.bub.keeper.log import FILE_NAME, make_log
-from busd_plugins.bub.keeper.worker import BAD_CONFIGURATION, reason_of
 from busd_plugins.bub.spawner import Launch, SpawnFailed, environment_of
 from busd_plugins.bub.systemd_limits import limit_properties
 

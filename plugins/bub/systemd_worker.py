@@ -7,9 +7,9 @@ from pathlib import Path
 
 from anyio import to_thread
 
+from busd.keeper.log import FILE_NAME, LINE_CHARACTERS, read_last_lines, trim_log
 from busd_plugins.bub.inbox import Inbox
 from busd_plugins.bub.journal import IN_JOURNAL, Journal
-from busd_plugins.bub.keeper.log import FILE_NAME, LINE_CHARACTERS, read_last_lines, trim_log
 from busd_plugins.bub.sockets import has_socket, members_of
 from busd_plugins.bub.spawner import Report
 from busd_plugins.bub.systemd_unit import Ending, UnitFiles

@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio.to_thread
 import msgspec
 
-from busd_plugins.bub.keeper.folders import open_file, open_folder
+from busd.keeper.folders import open_file, open_folder
 
 _FILES = ("worker.log.1", "worker.log")  # older, newer
 _MAX_BYTES = 1024 * 1024  # read of each

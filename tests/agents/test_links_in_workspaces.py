@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from busd_plugins.bub.chats import Chat
-from busd_plugins.bub.keeper.log import (
+from busd.keeper.log import (
     FILE_NAME,
     MAX_FILE_BYTES,
     WorkerLog,
@@ -15,6 +14,7 @@ from busd_plugins.bub.keeper.log import (
     read_last_lines,
     trim_log,
 )
+from busd_plugins.bub.chats import Chat
 from busd_plugins.bub.worker_log import read_log
 from busd_plugins.bub.workspace import FOLDER, folder_name, make_workspace, remove_leftovers
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from busd import AgentsSettings
-from busd_plugins.bub.keeper.tree import read_process
+from busd.keeper.tree import read_process
 from busd_plugins.bub.spawner import Report, SpawnFailed
 from busd_plugins.bub.subprocess_spawner import SubprocessSpawner
 from tests.workers.conftest import MakeLaunch, MakeSpawner

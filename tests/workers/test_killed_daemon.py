@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from busd_plugins.bub.keeper.control_group import open_group
+from busd.keeper.control_group import open_group
 from tests.workers.conftest import MakeLaunch, MakeSpawner, StartDaemon
 from tests.workers.processes import Told, is_alive, patience, wait_for_end
 from tests.workers.test_families import STAYS_WITH_FAMILY, alive, keepers, parent_of

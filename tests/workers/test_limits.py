@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from busd import AgentsSettings
-from busd_plugins.bub.keeper.log import MAX_FILE_BYTES
+from busd.keeper.log import MAX_FILE_BYTES
 from busd_plugins.bub.spawner import SpawnFailed
 from busd_plugins.bub.systemctl import ServiceManager
 from busd_plugins.bub.systemd_spawner import SystemdSpawner

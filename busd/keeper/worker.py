@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from .control_group import ControlGroup
-from .credentials import NoCredential, copy_credentials, remove_credentials
-from .init import Started, start_worker
-from .log import Tail, WorkerLog
-from .start import CannotStart, Order
-from .tree import MARK, Process, signal_each, signal_group
+from busd.keeper.control_group import ControlGroup
+from busd.keeper.credentials import NoCredential, copy_credentials, remove_credentials
+from busd.keeper.init import Started, start_worker
+from busd.keeper.log import Tail, WorkerLog
+from busd.keeper.start import CannotStart, Order
+from busd.keeper.tree import MARK, Process, signal_each, signal_group
 
 BAD_CONFIGURATION = 78  # EX_CONFIG: what a worker exits with if another start cannot help
 LONG_RUN_SECONDS = 60.0  # after this the failures before are forgiven

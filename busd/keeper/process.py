@@ -12,13 +12,14 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
-from .control_group import open_group
-from .credentials import FOLDER
-from .daemon_side import DaemonSide
-from .start import allow_many_files
-from .tree import Process, descendants, living, signal_each
-from .worker import Worker
+from busd.keeper.control_group import open_group
+from busd.keeper.credentials import FOLDER
+from busd.keeper.daemon_side import DaemonSide
+from busd.keeper.start import allow_many_files
+from busd.keeper.tree import Process, descendants, living, signal_each
+from busd.keeper.worker import Worker
 
+SOCKET = "keeper.sock"
 _SWEEP_SECONDS = 0.02
 _SLOW_SWEEP_SECONDS = 0.25
 _FIRST_WORD_SECONDS = 10.0

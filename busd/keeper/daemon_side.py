@@ -10,12 +10,12 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .credentials import NoCredential
-from .start import CannotStart
-from .worker import Worker
+from busd.keeper.credentials import NoCredential
+from busd.keeper.start import CannotStart
+from busd.keeper.worker import Worker
 
 if TYPE_CHECKING:
-    from .process import Keeper
+    from busd.keeper.process import Keeper
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
 _MAX_WAITING_BYTES = 16 * 1024 * 1024

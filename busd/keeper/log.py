@@ -8,7 +8,7 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
-from .folders import make_folder, open_file, open_folder
+from busd.keeper.folders import make_folder, open_file, open_folder
 
 FILE_NAME = "worker.log"
 OLD_FILE_NAME = "worker.log.1"

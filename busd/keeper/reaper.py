@@ -13,17 +13,18 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from .control_group import open_group
-from .credentials import FOLDER, remove_credentials
-from .tree import adopt_orphans, end_descendants, end_marked
+from busd.keeper.control_group import open_group
+from busd.keeper.credentials import FOLDER, remove_credentials
+from busd.keeper.tree import adopt_orphans, end_descendants, end_marked
 
 _HOME, _KEEPER, _MARK = "BUSD_KEEPER_HOME", "BUSD_KEEPER_PID", "BUSD_KEEPER_MARK"
-# Not in its arguments: `pkill -9 -f busd` ends the keeper, and the reaper is there for that.
+_PACKAGE = "BUSD_KEEPER_PACKAGE"
+_ROOT = str(Path(__file__).absolute().parents[2])
+# Our name is not in its arguments: `pkill -9 -f busd` ends the keeper, and must not end the reaper.
 _PROGRAM = f"""
-import os, sys
+import importlib, os, sys
 sys.path.append(os.environ["{_HOME}"])
-from keeper.reaper import main
-main()
+importlib.import_module(os.environ["{_PACKAGE}"] + ".keeper.reaper").main()
 """
 
 
@@ -32,7 +33,8 @@ def become_reaper(keeper: int, mark: str, lock: int) -> NoReturn:
     os.set_inheritable(lock, True)
     environment = {
         **os.environ,
-        _HOME: str(Path(__file__).parent.parent),
+        _HOME: _ROOT,
+        _PACKAGE: __name__.partition(".")[0],
         _KEEPER: str(keeper),
         _MARK: mark,
     }

@@ -10,8 +10,8 @@ import subprocess
 from pathlib import Path
 from typing import TypedDict
 
-from .control_group import ControlGroup
-from .tree import die_with_parent, living
+from busd.keeper.control_group import ControlGroup
+from busd.keeper.tree import die_with_parent, living
 
 _OOM_SCORE = b"500"  # when the host runs out of memory, a worker goes before the bus
 

@@ -15,9 +15,9 @@ import signal
 import sys
 from typing import Any, NamedTuple, NoReturn
 
-from .control_group import ControlGroup
-from .start import CannotStart, Order, limits_of, start_process
-from .tree import adopt_orphans, end_descendants
+from busd.keeper.control_group import ControlGroup
+from busd.keeper.start import CannotStart, Order, limits_of, start_process
+from busd.keeper.tree import adopt_orphans, end_descendants
 
 _ENDED_AT_ONCE = "the process that watches over it ended at once"
 

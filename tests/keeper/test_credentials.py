@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from busd_plugins.bub.keeper.credentials import NoCredential, copy_credentials
+from busd.keeper.credentials import NoCredential, copy_credentials
 from tests.agents.test_sessions import full_disk
 
 
