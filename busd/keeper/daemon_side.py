@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from busd.keeper.credentials import NoCredential
+from busd.keeper.launch import decode_launch
 from busd.keeper.start import CannotStart
 from busd.keeper.worker import Worker
 
@@ -135,17 +136,17 @@ class DaemonSide:
         return {}
 
     def _start(self, order: Said) -> Said:
-        launch = order["launch"]
+        launch = decode_launch(order["launch"])
         if self._keeper.is_ending:
             return {"error": "the keeper of the workers is ending"}
-        if launch["client_id"] in self._keeper.workers:
-            return {"error": f"{launch['client_id']} has been started already"}
+        if launch.name in self._keeper.workers:
+            return {"error": f"{launch.name} has been started already"}
         worker = Worker(self._keeper, launch)
         try:
             worker.start()
         except (CannotStart, NoCredential) as problem:
             return {"error": str(problem)}
-        self._keeper.workers[worker.client_id] = worker
+        self._keeper.workers[worker.name] = worker
         return {"pid": worker.pid, "init": worker.init, "limits": worker.limits}
 
     def _adopt(self, order: Said) -> Said:
@@ -156,8 +157,8 @@ class DaemonSide:
             "pid": worker.pid,
             "init": worker.init,
             "limits": worker.limits,
-            "workspace": worker.order["workspace"],
-            "stop_seconds": worker.order["stop_seconds"],
+            "workspace": str(worker.launch.directory),
+            "stop_seconds": worker.launch.stop_seconds,
         }
 
     def _stop(self, order: Said) -> Said:

@@ -16,7 +16,8 @@ import sys
 from typing import Any, NamedTuple, NoReturn
 
 from busd.keeper.control_group import ControlGroup
-from busd.keeper.start import CannotStart, Order, limits_of, start_process
+from busd.keeper.launch import Launch
+from busd.keeper.start import CannotStart, limits_of, start_process
 from busd.keeper.tree import adopt_orphans, end_descendants
 
 _ENDED_AT_ONCE = "the process that watches over it ended at once"
@@ -34,7 +35,7 @@ class Started(NamedTuple):
 
 
 def start_worker(
-    order: Order,
+    launch: Launch,
     group: ControlGroup,
     environment: dict[str, str],
     usual_files: tuple[int, int],
@@ -52,7 +53,7 @@ def start_worker(
         _close(files)
         raise CannotStart(f"cannot start a process: {problem.strerror}") from None
     if init == 0:
-        _Init(keeper, files[1::2], lock).run(order, group, environment, usual_files)
+        _Init(keeper, files[1::2], lock).run(launch, group, environment, usual_files)
     _close(files[1::2])
     output, errors, reports = files[::2]
     said = _read_report(reports)
@@ -90,7 +91,7 @@ class _Init:
 
     def run(
         self,
-        order: Order,
+        launch: Launch,
         group: ControlGroup,
         environment: dict[str, str],
         usual_files: tuple[int, int],
@@ -98,10 +99,10 @@ class _Init:
         try:
             gc.disable()
             watched, woken = self._prepare()
-            self._start(order, group, environment, usual_files)
+            self._start(launch, group, environment, usual_files)
             self._serve(watched, woken, group)
         except BaseException as problem:  # nothing of the keeper's may run here
-            print(f"init of {order['client_id']}: {problem!r}", file=sys.stderr, flush=True)
+            print(f"init of {launch.name}: {problem!r}", file=sys.stderr, flush=True)
         finally:
             os._exit(1)
 
@@ -130,14 +131,14 @@ class _Init:
 
     def _start(
         self,
-        order: Order,
+        launch: Launch,
         group: ControlGroup,
         environment: dict[str, str],
         usual_files: tuple[int, int],
     ) -> None:
         try:
             process = start_process(
-                order, group, environment, usual_files, self._output, self._errors
+                launch, group, environment, usual_files, self._output, self._errors
             )
         except CannotStart as problem:
             self._report({"error": str(problem)})
@@ -145,7 +146,7 @@ class _Init:
         process.returncode = 0  # we reap it, not subprocess
         self._worker = process.pid
         _close([self._output, self._errors])
-        self._report({"pid": process.pid, "limits": limits_of(process.pid, order)})
+        self._report({"pid": process.pid, "limits": limits_of(process.pid, launch)})
 
     def _serve(self, watched: int, woken: int, group: ControlGroup) -> None:
         poll = select.poll()

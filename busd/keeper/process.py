@@ -185,7 +185,7 @@ class Keeper:
         if self._daemon is not None:
             self._daemon.say(
                 {
-                    "worker": worker.client_id,
+                    "worker": worker.name,
                     "kind": kind,
                     "reason": reason,
                     "last_lines": worker.last_lines,
@@ -195,8 +195,8 @@ class Keeper:
             )
 
     def forget(self, worker: Worker) -> None:
-        if self.workers.get(worker.client_id) is worker:
-            del self.workers[worker.client_id]
+        if self.workers.get(worker.name) is worker:
+            del self.workers[worker.name]
         if self._daemon is None and not self.workers:
             self.is_ending = True
 
@@ -231,15 +231,15 @@ class Keeper:
         if self.is_ending:  # somebody waits for us: no more patience
             self.end_all(0.0)
 
-    def claim(self, client_id: str) -> Worker | None:
-        self._unclaimed.discard(client_id)
-        return None if self.is_ending else self.workers.get(client_id)
+    def claim(self, name: str) -> Worker | None:
+        self._unclaimed.discard(name)
+        return None if self.is_ending else self.workers.get(name)
 
     def _end_unclaimed(self, visit: int) -> None:
         if visit != self._visit:
             return
-        for client_id in self._unclaimed & set(self.workers):
-            self.workers[client_id].stop()
+        for name in self._unclaimed & set(self.workers):
+            self.workers[name].stop()
 
     def on_daemon_gone(self) -> None:
         """The daemon has ended, whether it said so or not."""

@@ -8,29 +8,12 @@ import resource
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TypedDict
 
 from busd.keeper.control_group import ControlGroup
+from busd.keeper.launch import Launch
 from busd.keeper.tree import die_with_parent, living
 
 _OOM_SCORE = b"500"  # when the host runs out of memory, a worker goes before the bus
-
-
-class Order(TypedDict):
-    """What the daemon wants to be started."""
-
-    client_id: str
-    command: list[str]
-    workspace: str
-    environment: dict[str, str]
-    credentials: dict[str, str]
-    memory_max_bytes: int | None
-    file_max_bytes: int | None
-    cpu_percent: int | None
-    tasks_max: int | None
-    restarts: int
-    restart_seconds: float
-    stop_seconds: float
 
 
 class CannotStart(Exception):
@@ -38,7 +21,7 @@ class CannotStart(Exception):
 
 
 def start_process(
-    order: Order,
+    launch: Launch,
     group: ControlGroup,
     environment: dict[str, str],
     usual_files: tuple[int, int],
@@ -47,7 +30,7 @@ def start_process(
 ) -> subprocess.Popen[bytes]:
     """Start the program in a session and a group of its own, within its limits."""
     parent = os.getpid()
-    tasks = _tasks_limit(order["tasks_max"])
+    tasks = _tasks_limit(launch.tasks_max)
 
     def prepare() -> None:
         die_with_parent(parent)
@@ -55,15 +38,15 @@ def start_process(
         os.umask(0o077)
         resource.setrlimit(resource.RLIMIT_NOFILE, usual_files)
         lower(resource.RLIMIT_CORE, 0)
-        lower(resource.RLIMIT_DATA, order["memory_max_bytes"])
-        lower(resource.RLIMIT_FSIZE, order["file_max_bytes"])
+        lower(resource.RLIMIT_DATA, launch.memory_max_bytes)
+        lower(resource.RLIMIT_FSIZE, launch.file_max_bytes)
         lower(resource.RLIMIT_NPROC, tasks)
         _expect_to_go_first()
 
     try:
         return subprocess.Popen(  # noqa: S603 - the operator says what
-            order["command"],
-            cwd=order["workspace"],
+            launch.command,
+            cwd=launch.directory,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -72,7 +55,7 @@ def start_process(
             preexec_fn=prepare,  # safe: there is one thread
         )
     except (OSError, ValueError, IndexError, subprocess.SubprocessError) as problem:
-        raise CannotStart(why_not(problem, order)) from None
+        raise CannotStart(why_not(problem, launch)) from None
 
 
 def allow_many_files() -> tuple[int, int]:
@@ -126,20 +109,20 @@ def _expect_to_go_first() -> None:
         pass  # a sandbox without it; the limits hold all the same
 
 
-def limits_of(pid: int, order: Order) -> dict[str, str]:
+def limits_of(pid: int, launch: Launch) -> dict[str, str]:
     """Ask the kernel which of the wanted limits are in force."""
     limits = {}
-    if order["memory_max_bytes"] is not None:
+    if launch.memory_max_bytes is not None:
         limits["memory_max_bytes"] = _in_force(pid, resource.RLIMIT_DATA, "for each process")
-    if order["file_max_bytes"] is not None:
+    if launch.file_max_bytes is not None:
         limits["file_max_bytes"] = _in_force(pid, resource.RLIMIT_FSIZE, "for each file")
-    if order["tasks_max"] is not None:
+    if launch.tasks_max is not None:
         limits["tasks_max"] = (
             "not in force: root has no such limit"
             if os.geteuid() == 0
             else _in_force(pid, resource.RLIMIT_NPROC, "for all of the user together")
         )
-    if order["cpu_percent"] is not None:
+    if launch.cpu_percent is not None:
         limits["cpu_percent"] = "not in force: needs systemd"
     return limits
 
@@ -152,18 +135,18 @@ def _in_force(pid: int, kind: int, scope: str) -> str:
     return "not in force" if soft == resource.RLIM_INFINITY else f"{soft} {scope}"
 
 
-def why_not(problem: Exception, order: Order) -> str:
+def why_not(problem: Exception, launch: Launch) -> str:
     """Say for the one who asked why a program could not be started."""
-    if not order["command"] or not order["command"][0]:
+    if not launch.command or not launch.command[0]:
         return "no program is named"
-    program = order["command"][0]
+    program = launch.command[0]
     number = problem.errno if isinstance(problem, OSError) else None
-    path = order["environment"].get("PATH", os.defpath)
+    path = launch.environment.get("PATH", os.defpath)
     # A folder of the PATH that may not be looked into gives EACCES, too.
     is_nowhere = "/" not in program and shutil.which(program, os.F_OK, path) is None
     if number in (errno.ENOENT, errno.ENOTDIR) or (number == errno.EACCES and is_nowhere):
-        if not Path(order["workspace"]).is_dir():
-            return f"no such workspace: {order['workspace']}"
+        if not launch.directory.is_dir():
+            return f"no such workspace: {launch.directory}"
         is_there = shutil.which(program, path=path) is not None
         return f"no such {'interpreter for' if is_there else 'program'}: {program}"
     if number == errno.EACCES:

@@ -6,16 +6,19 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from busd.keeper.control_group import ControlGroup
 from busd.keeper.credentials import NoCredential, copy_credentials, remove_credentials
 from busd.keeper.init import Started, start_worker
+from busd.keeper.launch import Launch
 from busd.keeper.log import Tail, WorkerLog
-from busd.keeper.start import CannotStart, Order
+from busd.keeper.start import CannotStart
 from busd.keeper.tree import MARK, Process, signal_each, signal_group
+
+if TYPE_CHECKING:
+    from busd.keeper.process import Keeper
 
 BAD_CONFIGURATION = 78  # EX_CONFIG: what a worker exits with if another start cannot help
 LONG_RUN_SECONDS = 60.0  # after this the failures before are forgiven
@@ -26,37 +29,19 @@ _CHUNK_BYTES = 65_536
 _BYTES_PER_SECOND = 1024 * 1024  # of what it prints; a worker that prints more has to wait
 
 
-class House(Protocol):
-    """What a worker needs of its keeper."""
-
-    mark: str
-    group: ControlGroup
-    lock: int
-    usual_files: tuple[int, int]
-
-    def next_serial(self) -> int: ...
-    def credentials_folder(self, serial: int) -> Path: ...
-    def watch(self, file: int, on_ready: Callable[[], None]) -> None: ...
-    def unwatch(self, file: int) -> None: ...
-    def after(self, seconds: float, callback: Callable[[], None]) -> None: ...
-    def sweep_soon(self) -> None: ...
-    def report(self, worker: Worker, kind: str, reason: str = "") -> None: ...
-    def forget(self, worker: Worker) -> None: ...
-
-
 class Worker:
-    """A worker, from the order to start it until it has ended for good."""
+    """A worker, from the request to start it until it has ended for good."""
 
-    def __init__(self, house: House, order: Order) -> None:
-        self.order = order
-        self.client_id = order["client_id"]
+    def __init__(self, keeper: Keeper, launch: Launch) -> None:
+        self.launch = launch
+        self.name = launch.name
         self.pid: int | None = None
         self.limits: dict[str, str] = {}
         self.is_stopping = False
         self.is_over = False
         self.kill_at: float | None = None  # set while its process tree is to end
         self.init: int | None = None  # the pid of its init process, while there is one
-        self._house = house
+        self._keeper = keeper
         self._started: Started | None = None
         self._group = ControlGroup(None)
         self._session = 0
@@ -66,7 +51,7 @@ class Worker:
         self._run_seconds = 0.0
         self._has_asked_all = False
         self._exit_code = 0
-        self._log = WorkerLog(Path(order["workspace"]) / "logs")
+        self._log = WorkerLog(launch.directory / "logs")
         self._errors = Tail()
         self._output = Tail()
         self._pipes: dict[int, Tail] = {}
@@ -81,17 +66,17 @@ class Worker:
 
     def start(self) -> None:
         """Start it; raises CannotStart or NoCredential."""
-        serial = self._house.next_serial()
-        self._credentials = self._house.credentials_folder(serial)
+        serial = self._keeper.next_serial()
+        self._credentials = self._keeper.credentials_folder(serial)
         self._errors, self._output = Tail(), Tail()
-        environment = {**self.order["environment"], MARK: self._house.mark}
-        group = self._house.group.make_inner(str(serial))
+        environment = {**self.launch.environment, MARK: self._keeper.mark}
+        group = self._keeper.group.make_inner(str(serial))
         try:
-            if self.order["credentials"]:
-                copy_credentials(self._credentials, self.order["credentials"])
+            if self.launch.credentials:
+                copy_credentials(self._credentials, self.launch.credentials)
                 environment["CREDENTIALS_DIRECTORY"] = str(self._credentials)
             started = start_worker(
-                self.order, group, environment, self._house.usual_files, self._house.lock
+                self.launch, group, environment, self._keeper.usual_files, self._keeper.lock
             )
         except (CannotStart, NoCredential):
             remove_credentials(self._credentials)
@@ -107,7 +92,7 @@ class Worker:
             os.set_blocking(pipe, False)
             self._pipes[pipe] = tail
             self._watch(pipe)
-        self._house.watch(started.reports, self._read_exit)
+        self._keeper.watch(started.reports, self._read_exit)
 
     def _start_again(self) -> None:
         if self.is_over or self.is_stopping:
@@ -118,21 +103,21 @@ class Worker:
             self._errors.feed(f"{problem}\n".encode())
             self._failed_once(str(problem))
         else:
-            self._house.report(self, "restarted")
+            self._keeper.report(self, "restarted")
 
     # -- what it prints ------------------------------------------------------------------------
 
     def _watch(self, pipe: int) -> None:
         if pipe in self._pipes:
-            self._house.watch(pipe, lambda: self._read(pipe))
+            self._keeper.watch(pipe, lambda: self._read(pipe))
 
     def _read(self, pipe: int) -> None:
         """Keep what it printed; at its end, or when it prints too much, look away."""
         if self._is_overspent():
-            self._house.unwatch(pipe)
-            self._house.after(1.0, lambda: self._watch(pipe))
+            self._keeper.unwatch(pipe)
+            self._keeper.after(1.0, lambda: self._watch(pipe))
         elif not self._keep(pipe):
-            self._house.unwatch(pipe)
+            self._keeper.unwatch(pipe)
             del self._pipes[pipe]
 
     def _is_overspent(self) -> bool:
@@ -155,12 +140,12 @@ class Worker:
 
     def _close_pipes(self) -> None:
         for pipe in self._pipes:
-            self._house.unwatch(pipe)
+            self._keeper.unwatch(pipe)
             self._keep(pipe)  # what it said last
         self._pipes.clear()
         self._log.close()
         assert self._started is not None
-        self._house.unwatch(self._started.reports)
+        self._keeper.unwatch(self._started.reports)
         for file in (self._started.output, self._started.errors, self._started.reports):
             os.close(file)
 
@@ -168,7 +153,7 @@ class Worker:
 
     def stop(self, stop_seconds: float | None = None) -> None:
         """Ask it to end; it is killed later. A second call can only shorten the time."""
-        seconds = self.order["stop_seconds"] if stop_seconds is None else stop_seconds
+        seconds = self.launch.stop_seconds if stop_seconds is None else stop_seconds
         deadline = time.monotonic() + seconds
         is_first = not self.is_stopping
         self.is_stopping = True
@@ -177,14 +162,14 @@ class Worker:
         self.kill_at = deadline if self.kill_at is None else min(self.kill_at, deadline)
         if is_first and self.pid is not None:
             signal_group(self._session, signal.SIGTERM)
-        self._house.after(seconds, self._house.sweep_soon)
+        self._keeper.after(seconds, self._keeper.sweep_soon)
         return None
 
     def _read_exit(self) -> None:
         """Read how it ended, or that its init process did not live to say so."""
         assert self._started is not None
         said = os.read(self._started.reports, 4096)
-        self._house.unwatch(self._started.reports)
+        self._keeper.unwatch(self._started.reports)
         if self.pid is not None:
             self._on_exit(json.loads(said)["exit"] if said else -signal.SIGKILL)
 
@@ -196,14 +181,14 @@ class Worker:
         if not self.is_stopping:
             self.kill_at = time.monotonic()
             signal_group(self._session, signal.SIGKILL)
-        self._house.sweep_soon()
+        self._keeper.sweep_soon()
 
     def on_init_exit(self) -> None:
         """Note that its init process has ended: because nothing is left, or it was killed."""
         if self.pid is not None:
             self._read_exit()
         self.init = None
-        self._house.sweep_soon()
+        self._keeper.sweep_soon()
 
     def sweep(self, remaining: list[Process]) -> bool:
         """Kill what remains of its process tree when its time has come; True once nothing is left.
@@ -249,18 +234,18 @@ class Worker:
             self._failures = 0
         self._failures += 1
         self._run_seconds = 0.0
-        self._house.report(self, "exited", reason)
+        self._keeper.report(self, "exited", reason)
         is_hopeless = self._exit_code == BAD_CONFIGURATION
-        if is_hopeless or self._failures > self.order["restarts"]:
+        if is_hopeless or self._failures > self.launch.restarts:
             return self._finish("failed", reason)
-        seconds = self.order["restart_seconds"] * 2.0 ** min(self._failures - 1, 16)
-        self._house.after(min(seconds, MAX_BACK_OFF_SECONDS), self._start_again)
+        seconds = self.launch.restart_seconds * 2.0 ** min(self._failures - 1, 16)
+        self._keeper.after(min(seconds, MAX_BACK_OFF_SECONDS), self._start_again)
         return None
 
     def _finish(self, kind: str, reason: str = "") -> None:
         self.is_over = True
-        self._house.report(self, kind, reason)
-        self._house.forget(self)
+        self._keeper.report(self, kind, reason)
+        self._keeper.forget(self)
 
 
 def reason_of(exit_code: int) -> str:

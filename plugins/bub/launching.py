@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from busd import AgentsSettings, WorkerSettings, worker_command
-from busd_plugins.bub.spawner import Launch
+from busd.supervise import Launch, SupervisorSettings
 
 if TYPE_CHECKING:
     from busd import Context
@@ -34,6 +34,11 @@ def fingerprint_of(settings: WorkerSettings) -> str:
     return sha256(msgspec.json.encode(of_worker)).hexdigest()[:16]
 
 
+def supervisor_settings(agents: AgentsSettings) -> SupervisorSettings:
+    """Return what the `[agents]` table says about the processes of all workers."""
+    return msgspec.convert(agents, SupervisorSettings, from_attributes=True)
+
+
 def launch_of(
     session: Session, settings: WorkerSettings, agents: AgentsSettings, ctx: Context
 ) -> Launch:
@@ -53,9 +58,9 @@ def launch_of(
         # Existing agents know only this one; one that needs a token has it set with its worker.
         environment.setdefault("BUB_BUS_URL", ctx.web_socket_address)
     return Launch(
-        client_id=session.client_id,
+        name=session.client_id,
         command=command,
-        workspace=Path(session.workspace),
+        directory=Path(session.workspace),
         environment=environment,
         credentials=settings.credentials,
         memory_max_bytes=settings.memory_max_bytes,

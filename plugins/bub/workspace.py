@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import msgspec
 
-from busd.keeper.folders import make_folder, open_folder, replace_file
+from busd.supervise import make_folder, open_folder, replace_file
 from busd_plugins.bub.chats import Chat
 
 FOLDER = "workspaces"

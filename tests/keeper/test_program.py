@@ -11,7 +11,7 @@ from pathlib import Path
 from busd.keeper.lock import LOCK
 from busd.keeper.process import SOCKET
 from busd.keeper.tree import read_process
-from tests.workers.processes import has_ended
+from tests.supervise.processes import has_ended
 
 KEEPER = [sys.executable, "-m", "busd.keeper"]
 HELLO = {"order": "hello", "number": 1, "when_bus_stops": "stop", "adopt_seconds": 1.0}
