@@ -13,10 +13,10 @@ from busd import AgentEvent, Refuse, WorkerSettings
 from busd.supervise import Launch, LogReader, Spawners, SpawnFailed
 from busd_plugins.bub.agent import EVENTS, SYSTEM, Agent
 from busd_plugins.bub.chats import Placed
-from busd_plugins.bub.launching import fingerprint_of, launch_of, supervisor_settings
+from busd_plugins.bub.pending import Held
 from busd_plugins.bub.sessions import NoSessions, Session, Sessions, now
+from busd_plugins.bub.starting import fingerprint_of, launch_of, supervisor_settings
 from busd_plugins.bub.taking_up import send_held, take_up_turns
-from busd_plugins.bub.waiting import Held
 
 if TYPE_CHECKING:
     from busd import Context, Identity

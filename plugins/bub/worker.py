@@ -15,9 +15,8 @@ import anyio.to_thread
 from busd import ConfigError, Refuse
 from busd.supervise import Report, SpawnFailed, SupervisedProcess
 from busd_plugins.bub.chats import Chat
-from busd_plugins.bub.launching import config_of
 from busd_plugins.bub.sessions import NoSessions, now
-from busd_plugins.bub.starting import Start
+from busd_plugins.bub.starting import Start, config_of
 from busd_plugins.bub.telling import NOT_STARTED, close_turns
 from busd_plugins.bub.worker_state import TRANSITIONS, WorkerState, initial_state
 from busd_plugins.bub.workspace import make_workspace, remove_folder

@@ -1,14 +1,18 @@
-"""Errands: one message on its way to an agent, from the moment it is taken to its ack.
+"""Messages on their way to an agent: each from the moment it is taken to its ack.
 
 The rule: a message is handed to the agent once, and once more only if the agent left the bus
 owing its ack. So an agent that acks when it has answered gives every answer at least once (twice
 only if it is killed between the two), one that acks first and answers later at most once. The
 second copy has the same messageId: whoever remembers it can tell.
+
+While an agent is absent its messages wait in a queue, within a number and a size.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from bisect import insort
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -17,15 +21,27 @@ from busd import Ack, Refuse, UnfinishedTurn
 if TYPE_CHECKING:
     from busd import Context, Receipt, Sent
 
+MAX_HELD_BYTES = 64 * 1024 * 1024  # of all agents together
+MAX_HELD_MESSAGES = 20_000
+_RETRY_SECONDS = 1.0
 _LOST = "peer left before it answered"  # what the bus says of an ack that will not come
 _MAX_TRIES = 2
 
 
 class Errand:
-    """A message, and what is to become of it."""
+    """A message that an agent has taken; awaiting it returns the ack."""
 
-    def __init__(self, ctx: Context, number: int, stops: int, *, is_worth_a_start: bool) -> None:
+    def __init__(
+        self,
+        ctx: Context,
+        number: int,
+        stops: int,
+        wait_for_ack: Callable[[Errand], Awaitable[Ack]],
+        *,
+        is_worth_a_start: bool,
+    ) -> None:
         self.ctx = ctx
+        self._wait_for_ack = wait_for_ack
         self.stops = stops  # how often the operator had stopped the agent when it came
         self.is_worth_a_start = is_worth_a_start  # of a worker, if none runs
         self.number = number  # in which order an agent gets what waits for it
@@ -35,6 +51,9 @@ class Errand:
         self._sent: Sent | None = None
         self._refusal: Refuse | None = None
         self._is_decided = anyio.Event()
+
+    def __await__(self) -> Generator[Any, Any, Ack]:
+        return self._wait_for_ack(self).__await__()
 
     def forward(self, client_id: str) -> None:
         """Hand the message over, now."""
@@ -77,3 +96,60 @@ def _ack_of(receipt: Receipt) -> Ack:
         if ack.success:
             return ack
     return receipt.acks[0] if receipt.acks else Ack(False, _LOST)
+
+
+class Held:
+    """Counts the messages that wait, of all agents together."""
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.bytes = 0
+
+    def add(self, errand: Errand) -> None:
+        self.messages += 1
+        self.bytes += errand.size
+
+    def remove(self, errand: Errand) -> None:
+        self.messages -= 1
+        self.bytes -= errand.size
+
+    def has_room(self, errand: Errand) -> bool:
+        is_light = self.bytes + errand.size <= MAX_HELD_BYTES
+        return is_light and self.messages < MAX_HELD_MESSAGES
+
+
+class Waiting:
+    """The messages that wait for one agent."""
+
+    def __init__(self, held: Held) -> None:
+        self._held = held
+        self._errands: list[Errand] = []  # in the order they came
+
+    def __len__(self) -> int:
+        return len(self._errands)
+
+    def __iter__(self) -> Iterator[Errand]:
+        return iter(self._errands)
+
+    def check_room(self, max_waiting: int, errand: Errand) -> None:
+        """Raise Refuse if this one would be too much."""
+        if not self._held.has_room(errand) or len(self._errands) >= max_waiting:
+            raise Refuse("agent is starting, too many messages wait", retry_seconds=_RETRY_SECONDS)
+
+    def add(self, errand: Errand) -> None:
+        """Put a message in its place: one that was lost stands before all that came later."""
+        self._held.add(errand)
+        insort(self._errands, errand, key=lambda each: each.number)
+
+    def take_all(self) -> list[Errand]:
+        """Give all that waits, in order; nothing waits then."""
+        errands, self._errands = self._errands, []
+        for errand in errands:
+            self._held.remove(errand)
+        return errands
+
+    def discard(self, errand: Errand) -> None:
+        """Take one out, if it is still there."""
+        if errand in self._errands:
+            self._errands.remove(errand)
+            self._held.remove(errand)

@@ -1,7 +1,8 @@
-"""What is done again and again: idle workers stopped, sessions written, old ones forgotten."""
+"""What is done again and again: sessions written, idle workers stopped, outdated ones restarted."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
+from busd import Refuse, unfinished_turns
 from busd_plugins.bub.sessions import is_older
 from busd_plugins.bub.workspace import put_aside, remove_folder, remove_leftovers
 
@@ -22,6 +24,9 @@ _IDLE_CHECKS = 4  # in the time after which a worker is idle
 _SHORTEST, _LONGEST = 0.05, 15.0  # seconds between two looks
 _HOUR_SECONDS = 3600.0
 _DAY_SECONDS = 86_400.0
+_RENEW_SECONDS = 0.5
+_RENEW_SHARE = 10  # the time between two looks is so many times what a look takes
+_RENEWED_AT_ONCE = 20
 
 
 async def write_sessions(roster: Roster) -> None:
@@ -86,3 +91,41 @@ async def _forget(roster: Roster, agent: Agent) -> None:
     aside = put_aside(roster.state, Path(agent.session.workspace))
     if aside is not None:
         await anyio.to_thread.run_sync(remove_folder, aside)
+
+
+async def renew_workers(roster: Roster) -> None:
+    """Restart outdated workers when the settings were read again: busy ones after their turn."""
+    await roster.is_settled.wait()
+    at_once = anyio.CapacityLimiter(_RENEWED_AT_ONCE)
+    while True:
+        reloaded = roster.reloaded = anyio.Event()
+        began = anyio.current_time()
+        outdated = [agent for agent in roster.agents.values() if agent.is_outdated]
+        if not outdated:
+            await reloaded.wait()
+            continue
+        heard = roster.ctx.heard([agent.client_id for agent in outdated])
+        owed = {name for name, (_, acks) in heard.items() if acks}
+        quiet = [agent for agent in outdated if agent.client_id not in owed]
+        idle = [agent for agent in quiet if not await _is_busy(agent)]
+        pause = max(_RENEW_SECONDS, _RENEW_SHARE * (anyio.current_time() - began))
+        async with anyio.create_task_group() as tasks:
+            for agent in idle:
+                tasks.start_soon(_renew, agent, at_once)
+        await anyio.sleep(pause)
+
+
+async def _is_busy(agent: Agent) -> bool:
+    """Tell whether a worker starts, has messages before it, or is at a turn."""
+    if agent.worker.is_starting or agent.waiting:
+        return True
+    workspace = Path(agent.session.workspace)
+    return bool(await anyio.to_thread.run_sync(unfinished_turns, workspace))
+
+
+async def _renew(agent: Agent, at_once: anyio.CapacityLimiter) -> None:
+    async with at_once:
+        if agent.is_outdated:  # still: it may have ended meanwhile
+            agent.roster.ctx.log.info("agent.renewed", agent=agent.client_id)
+            with suppress(Refuse):  # the bus stops
+                await agent.worker.restart()
