@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ast
+import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import busd
+import busd.supervise
 from busd.plugin.loader import bundled_folder
 
 ROOT = Path(busd.__file__).parent
 SOURCES = sorted(ROOT.rglob("*.py"))
+SUPERVISION = [path for path in SOURCES if path.parent.name in ("supervise", "keeper")]
 PLUGINS = bundled_folder()
 PLUGIN_SOURCES = sorted(PLUGINS.rglob("*.py"))
 # Each layer may import itself and what stands to its left; `bus` and `client` are neighbours,
@@ -20,10 +24,10 @@ PLUGIN_SOURCES = sorted(PLUGINS.rglob("*.py"))
 LAYERS = (
     "errors",
     "wire",
-    "rpc",
+    "rpc keeper",
     "bus client",
     "vocabulary",
-    "plugin agent journal",
+    "plugin agent journal supervise",
     "settings",
     "ops",
     "daemon chat",
@@ -100,6 +104,28 @@ def test_the_bus_does_no_io(path: Path) -> None:
         assert name.split(".")[0] not in OF_IO, f"{path}:{line}: imports {name}"
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "keeper").rglob("*.py")), ids=module_name)
+def test_the_keeper_needs_only_the_standard_library(path: Path) -> None:
+    """It is started without site packages, and has to be there in a few milliseconds."""
+    for line, name, _ in imported(path):
+        is_own = name == "busd.keeper" or name.startswith("busd.keeper.")
+        assert is_own or name.split(".")[0] in sys.stdlib_module_names, f"{path}:{line}: {name}"
+
+
+@pytest.mark.parametrize("path", SUPERVISION, ids=module_name)
+def test_supervision_knows_nothing_of_what_its_processes_are_for(path: Path) -> None:
+    """Agents, bridges and gateways are all supervised by the same code: it knows no chats."""
+    for line, name, _ in imported(path):
+        top, _, rest = name.partition(".")
+        is_ours = top in ("busd", "busd_plugins", "plugins")
+        is_known = top == "busd" and rest.split(".")[0] in ("errors", "wire", "keeper", "supervise")
+        assert is_known or not is_ours, f"{path}:{line}: imports {name}"
+    found = re.search(
+        r"(?i)\b(chats?|chat_\w+|talkto|tg_\w+|channels?|bridges?)\b", path.read_text()
+    )
+    assert found is None, f"{path}: mentions {found[0]}"
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=module_name)
 def test_no_module_is_a_drawer_for_odds_and_ends(path: Path) -> None:
     assert not set(module_name(path).split(".")) & set(DRAWERS)
@@ -107,10 +133,16 @@ def test_no_module_is_a_drawer_for_odds_and_ends(path: Path) -> None:
 
 @pytest.mark.parametrize("path", PLUGIN_SOURCES, ids=lambda path: str(path.relative_to(PLUGINS)))
 def test_a_plugin_imports_of_us_only_public_names_and_of_plugins_only_itself(path: Path) -> None:
+    """The public names are those of `busd` and of `busd.supervise`.
+
+    The latter is a public module of its own, documented in its docstring: only plugins that start
+    processes need it, and names such as `Report` or `Launch` say little without their module.
+    """
+    public = {"busd": busd, "busd.supervise": busd.supervise}
     own = f"busd_plugins.{path.relative_to(PLUGINS).parts[0].removesuffix('.py')}"
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module == "busd":
-            unknown = {alias.name for alias in node.names} - set(busd.__all__)
+        if isinstance(node, ast.ImportFrom) and node.module in public:
+            unknown = {alias.name for alias in node.names} - set(public[node.module].__all__)
             assert not unknown, f"{path}:{node.lineno}: imports {unknown}"
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names = [alias.name for alias in node.names]

@@ -16,8 +16,7 @@ from busd import (
     SpawnRequest,
     TgMessage,
 )
-from busd_plugins.bub import agent_methods, housekeeping, system_agent, table
-from busd_plugins.bub.agent import Passage
+from busd_plugins.bub import agent_methods, chats, maintenance, system_agent
 from busd_plugins.bub.agent_methods import (
     AgentList,
     AgentName,
@@ -31,7 +30,7 @@ from busd_plugins.bub.agent_methods import (
     SpawnAnswer,
     SpawnParams,
 )
-from busd_plugins.bub.renewing import renew_workers
+from busd_plugins.bub.pending import Errand
 from busd_plugins.bub.roster import Roster
 
 plugin = Plugin("bub", version="1.0")
@@ -56,10 +55,10 @@ async def start(ctx: Context) -> None:
     await roster.open()
     _rosters.append(roster)
     ctx.tasks.start_soon(roster.settle)
-    ctx.tasks.start_soon(housekeeping.write_sessions, roster)
-    ctx.tasks.start_soon(housekeeping.stop_idle_workers, roster)
-    ctx.tasks.start_soon(housekeeping.forget_old_agents, roster)
-    ctx.tasks.start_soon(renew_workers, roster)
+    ctx.tasks.start_soon(maintenance.write_sessions, roster)
+    ctx.tasks.start_soon(maintenance.stop_idle_workers, roster)
+    ctx.tasks.start_soon(maintenance.forget_old_agents, roster)
+    ctx.tasks.start_soon(maintenance.renew_workers, roster)
 
 
 @plugin.on_stop
@@ -88,12 +87,12 @@ def left(name: str, ctx: Context) -> None:
 
 @plugin.checks
 def check(sender: str, type_name: str) -> str | None:
-    return table.refusal_of(sender, type_name)
+    return chats.refusal_of(sender, type_name)
 
 
 @plugin.names_speakers
 def speakers(sender: str, type_name: str, payload: Raw) -> list[str]:
-    return table.speakers_of(sender, type_name, payload)
+    return chats.speakers_of(sender, type_name, payload)
 
 
 @plugin.checks_names
@@ -127,17 +126,17 @@ def ignore_response(response: GeneralResponse) -> None:
 
 
 @plugin.handles(to="system:route")
-def route(message: TgMessage, ctx: Context) -> Passage:
+def route(message: TgMessage, ctx: Context) -> Errand:
     return system_agent.route(_roster(), message, ctx)
 
 
 @plugin.handles(to="system:route")
-def cancel(event: AgentEvent, ctx: Context) -> Passage | GeneralResponse:
+def cancel(event: AgentEvent, ctx: Context) -> Errand | GeneralResponse:
     return system_agent.cancel(_roster(), event, ctx)
 
 
 @plugin.handles(to="agent:worker-*", subscribe=False)
-def stand_in(payload: Raw, ctx: Context) -> Passage:
+def stand_in(payload: Raw, ctx: Context) -> Errand:
     return system_agent.stand_in(_roster(), payload, ctx)
 
 

@@ -6,7 +6,6 @@ plugin stands in for it: subscribed to its address, it keeps what comes, in orde
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +24,9 @@ from busd import (
     write_message,
 )
 from busd_plugins.bub.chats import check_address
-from busd_plugins.bub.errand import Errand
+from busd_plugins.bub.pending import Errand, Waiting
 from busd_plugins.bub.sessions import HeldMessage, NoSessions, Session, now
 from busd_plugins.bub.telling import NOT_STARTED, tell_failure, tell_step
-from busd_plugins.bub.waiting import Waiting
 from busd_plugins.bub.worker import Worker
 
 if TYPE_CHECKING:
@@ -65,23 +63,29 @@ class Agent:
 
     # Messages
 
-    def take(self, ctx: Context) -> Passage:
+    def take(self, ctx: Context) -> Errand:
         """Hand a message over now, or keep it until the worker is there; await it for the ack.
 
         The first half happens at once, so that messages stay in the order they came in.
         """
         return self._take(ctx, is_worth_a_start=True)
 
-    def take_if_up(self, ctx: Context) -> Passage | None:
+    def take_if_up(self, ctx: Context) -> Errand | None:
         """Take a message for a worker that is there, or on its way; none is started for it."""
         if not (self.is_present or self.worker.is_starting):
             return None
         return self._take(ctx, is_worth_a_start=False)
 
-    def _take(self, ctx: Context, *, is_worth_a_start: bool) -> Passage:
-        errand = Errand(ctx, next(self._numbers), self._stops, is_worth_a_start=is_worth_a_start)
+    def _take(self, ctx: Context, *, is_worth_a_start: bool) -> Errand:
+        errand = Errand(
+            ctx,
+            next(self._numbers),
+            self._stops,
+            self._see_through,
+            is_worth_a_start=is_worth_a_start,
+        )
         self._place(errand)
-        return Passage(self, errand)
+        return errand
 
     def _place(self, errand: Errand) -> None:
         self.note_activity()
@@ -97,7 +101,7 @@ class Agent:
         if self.worker.is_queued:
             self.tell_queued()
 
-    async def see_through(self, errand: Errand) -> Ack:
+    async def _see_through(self, errand: Errand) -> Ack:
         """Wait for the ack of a message that was taken; gives it to the worker again if need be."""
         is_kept = False
         try:
@@ -283,14 +287,3 @@ class Agent:
     def announce(self, event: str, reason: str = "", last_lines: tuple[str, ...] = ()) -> None:
         """Tell whoever listens at system:events what happened."""
         self.roster.announce(self.session, event, reason, last_lines)
-
-
-class Passage:
-    """A message that an agent has taken; awaiting it gives the ack."""
-
-    def __init__(self, agent: Agent, errand: Errand) -> None:
-        self._agent = agent
-        self._errand = errand
-
-    def __await__(self) -> Generator[Any, Any, Ack]:
-        return self._agent.see_through(self._errand).__await__()

@@ -10,11 +10,10 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from busd import Refuse, SpawnRequest, as_many_as_fit
+from busd.supervise import LogLine
 from busd_plugins.bub.agent import Agent
 from busd_plugins.bub.chats import requested_chat
-from busd_plugins.bub.journal import IN_JOURNAL
 from busd_plugins.bub.sessions import FORMAT_VERSION, Session, Status, now
-from busd_plugins.bub.worker_log import LogLine, read_log
 
 if TYPE_CHECKING:
     from busd_plugins.bub.roster import Roster
@@ -163,9 +162,7 @@ async def logs(roster: Roster, asked: LogsParams) -> Logs:
 
 async def _lines(roster: Roster, agent: Agent, count: int, after: str | None) -> list[LogLine]:
     session = agent.session
-    if session.log.startswith(IN_JOURNAL):
-        return await roster.journal.read(session.log.removeprefix(IN_JOURNAL), count, after)
-    return await read_log(Path(session.workspace), count, after)
+    return await roster.logs.read(session.log, Path(session.workspace), count, after)
 
 
 def record_of(agent: Agent) -> AgentRecord:

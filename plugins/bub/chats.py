@@ -1,6 +1,7 @@
 """Chats: which one a message belongs to, which agent it has, and where its answers go.
 
-One chat is a channel and a chat id; it has one agent, whose id follows from the two.
+One chat is a channel and a chat id; it has one agent, whose id follows from the two. Who may send
+which type of message is here, too: the table of the Bub protocol.
 """
 
 from __future__ import annotations
@@ -9,16 +10,18 @@ import re
 from hashlib import sha256
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from busd import (
     EVENTS_PREFIX,
+    AgentEvent,
     Refuse,
     SpawnRequest,
     TgMessage,
     channel_of,
     chat_address,
     prefix_of,
+    read_message,
 )
 
 _NO_CHANNELS = ("agent", "system", "plugin", "events")  # prefixes of addresses that are no chats
@@ -26,6 +29,13 @@ _CHANNEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
 _MAX_ADDRESS = 255
 _MAX_CHAT_ADDRESS = _MAX_ADDRESS - len(EVENTS_PREFIX)  # its events need an address, too
 _SHOWN = 40  # characters of a bad name that an answer repeats
+# Who may send what, in policy `strict`.
+_ANYBODY = frozenset({"general_response"})
+# `agent_event`: a user stops a turn by one (`turn.cancel`).
+_BRIDGE = _ANYBODY | {"spawn_request", "configure", "tg_message", "agent_event"}
+_SYSTEM = _ANYBODY | {"spawn_result", "route_assigned", "agent_event"}
+_AGENT = _ANYBODY | {"tg_reply", "agent_event"}
+_KNOWN = _BRIDGE | _SYSTEM | _AGENT
 
 
 class Chat(msgspec.Struct, frozen=True):
@@ -144,3 +154,39 @@ def _problem_of(text: str, room: int) -> str:
 
 def _shown(text: str) -> str:
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
+
+
+def refusal_of(sender: str, type_name: str) -> str | None:
+    """Say why a sender may not send a type; None if it may, or if the type is none of ours."""
+    if type_name not in _KNOWN:
+        return None
+    kind, allowed = _kind_of(sender)
+    if type_name in allowed:
+        return None
+    return f"{kind} like {sender} may not send {type_name}, only {', '.join(sorted(allowed))}"
+
+
+def speakers_of(sender: str, type_name: str, payload: Raw) -> list[str]:
+    """Return the chat that the content names, if a bridge speaks: it is taken for that chat's."""
+    if ":" in sender:
+        return []  # it speaks for itself, whatever the content says
+    try:
+        if type_name == "tg_message":
+            said: TgMessage | TurnCancel = read_message(payload, TgMessage)
+        elif type_name == "agent_event":
+            said = read_message(payload, AgentEvent).read(TurnCancel)
+        else:
+            return []
+    except Refuse:
+        return []  # whoever gets it refuses it
+    if not (said.channel and said.chat_id):
+        return []
+    return [chat_address(channel_of(said.channel), str(said.chat_id))]
+
+
+def _kind_of(sender: str) -> tuple[str, frozenset[str]]:
+    if sender == "agent:system" or sender.startswith("system:"):
+        return "the system", _SYSTEM
+    if sender.startswith("agent:"):
+        return "an agent", _AGENT
+    return "a bridge", _BRIDGE

@@ -10,18 +10,17 @@ import msgspec
 from msgspec import Raw
 
 from busd import AgentEvent, Refuse, WorkerSettings
+from busd.supervise import Launch, LogReader, Spawners, SpawnFailed
 from busd_plugins.bub.agent import EVENTS, SYSTEM, Agent
 from busd_plugins.bub.chats import Placed
-from busd_plugins.bub.journal import Journal
-from busd_plugins.bub.launching import fingerprint_of, launch_of
+from busd_plugins.bub.pending import Held
 from busd_plugins.bub.sessions import NoSessions, Session, Sessions, now
-from busd_plugins.bub.spawner import Launch
-from busd_plugins.bub.spawners_in_use import SpawnersInUse
+from busd_plugins.bub.starting import fingerprint_of, launch_of, supervisor_settings
 from busd_plugins.bub.taking_up import send_held, take_up_turns
-from busd_plugins.bub.waiting import Held
 
 if TYPE_CHECKING:
     from busd import Context, Identity
+    from busd.supervise import Spawner, SupervisedProcess
 
 _MAX_KNOWN = 50_000  # agents, running or not
 _MAX_STRANGERS = 5  # remembered
@@ -35,8 +34,9 @@ class Roster:
         self.ctx = ctx
         self.state = ctx.state
         self.sessions = Sessions(ctx.state)
-        self.spawners = SpawnersInUse(self)
-        self.journal = Journal()  # of workers that run, and of those that did
+        settings = supervisor_settings(ctx.settings.agents)
+        self.spawners = Spawners(ctx.state, settings, ctx.tasks.start_soon)
+        self.logs = LogReader()
         self.agents: dict[str, Agent] = {}
         self.held = Held()
         self.is_settled = anyio.Event()  # it is known which workers of an earlier bus still run
@@ -82,13 +82,32 @@ class Roster:
 
     async def _adopt(self, agent: Agent, at_once: anyio.CapacityLimiter) -> None:
         async with at_once:
-            running = await self.spawners.adopt(agent)
+            running = await self._find_running(agent)
         if running is not None:
             agent.worker.adopt(running)
         else:
             agent.worker.lost()
             agent.note(is_interrupted=True)
             self.dismiss_others(agent)
+
+    async def _find_running(self, agent: Agent) -> SupervisedProcess | None:
+        """Return the worker of an agent that an earlier bus started; None if it has ended.
+
+        A bus that was killed in the moment of a start has not written who started what.
+        """
+        session = agent.session
+        try:
+            if session.spawner:
+                spawner = await self.spawners.get(session.spawner)
+            else:
+                spawner = await self.spawner_of(session.channel)
+            running = await spawner.adopt(session.client_id, session.systemd_unit)
+        except SpawnFailed as problem:
+            self.ctx.log.warning("agent.not_adopted", agent=agent.client_id, reason=str(problem))
+            return None
+        if running is not None:
+            agent.note(systemd_unit=running.unit, spawner=spawner.name, log=running.log)
+        return running
 
     def agent_of(self, placed: Placed) -> Agent:
         """Give the agent of a chat; a new one if it has none yet."""
@@ -168,6 +187,10 @@ class Roster:
 
     # What a start needs
 
+    async def spawner_of(self, channel: str) -> Spawner:
+        """Return the spawner for the workers of a channel; raise SpawnFailed if there is none."""
+        return await self.spawners.get(self.worker_settings(channel).spawner)
+
     def room_to_start(self) -> anyio.CapacityLimiter:
         """Give what lets only so many workers start at a time."""
         limit = self.settings.agents.max_starting or 2 * (os.cpu_count() or 1)
@@ -194,7 +217,9 @@ class Roster:
 
     async def reload(self) -> None:
         """Apply settings that were read again."""
-        await self.spawners.reload()
+        settings = supervisor_settings(self.settings.agents)
+        for name, problem in await self.spawners.reload(settings):
+            self.ctx.log.warning("agents.not_reloaded", spawner=name, reason=problem)
         self.reloaded.set()
 
     # What is said and written

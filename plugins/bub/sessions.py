@@ -7,6 +7,7 @@ it is told (`save`); what only happened is true at once and written soon (`note`
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
@@ -17,8 +18,6 @@ import anyio
 import anyio.to_thread
 import msgspec
 import structlog
-
-from busd_plugins.bub.state_file import check_whole, is_damage, make_private, move_aside
 
 log = structlog.get_logger()
 
@@ -48,6 +47,7 @@ ORDER BY place, number
 """
 _SAVE = "INSERT OR REPLACE INTO session (client_id, record) VALUES (?, ?)"
 _BUSY_SECONDS = 1.0
+_SUFFIXES = ("-wal", "-shm", "")  # of SQLite's files
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,10 +176,10 @@ class Sessions:
         try:
             return do(*args)
         except sqlite3.DatabaseError as problem:
-            if not is_damage(problem):
+            if not _is_damage(problem):
                 raise
             self._close()
-            move_aside(self.path, problem)
+            _move_aside(self.path, problem)
         self._write(list(self.known.values()), [])
         return do(*args)
 
@@ -207,10 +207,10 @@ class Sessions:
 
     def _open(self) -> sqlite3.Connection:
         if self._db is None:
-            make_private(self.path)
+            _make_private(self.path)
             db = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, check_same_thread=False)
             try:
-                check_whole(db)
+                _check_whole(db)
                 db.execute("PRAGMA journal_mode = WAL")
                 db.execute("PRAGMA synchronous = NORMAL")
                 with db:
@@ -227,6 +227,42 @@ class Sessions:
         if db is not None:
             with contextlib.suppress(sqlite3.Error):  # damaged, or no room: the rest is in the WAL
                 db.close()
+
+
+def _make_private(path: Path) -> None:
+    """Create the file if it is missing; raise OSError if a link is in its place.
+
+    SQLite would follow the link, and gives its other files the rights of this one.
+    """
+    for suffix in _SUFFIXES:
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        flags |= 0 if suffix else os.O_CREAT
+        with contextlib.suppress(FileNotFoundError):
+            os.close(os.open(f"{path}{suffix}", flags, 0o600))
+
+
+def _check_whole(db: sqlite3.Connection) -> None:
+    """Raise sqlite3.DatabaseError if a page of the file is damaged."""
+    found: str = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if found != "ok":
+        problem = sqlite3.DatabaseError(found.splitlines()[-1])
+        problem.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise problem
+
+
+def _is_damage(problem: BaseException) -> bool:
+    """Return whether the file itself is damaged, and not just the attempt to use it."""
+    code = getattr(problem, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def _move_aside(path: Path, problem: BaseException) -> None:
+    """Keep a damaged file for whoever wants to look into it; the next write makes a new one."""
+    aside = f"{path}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
+    for suffix in _SUFFIXES:
+        with contextlib.suppress(FileNotFoundError):
+            Path(f"{path}{suffix}").rename(f"{aside}{suffix}")
+    log.warning("sessions.moved_aside", path=str(path), to=aside, problem=str(problem))
 
 
 def _session_of(client_id: str, text: str | bytes) -> Session | None:

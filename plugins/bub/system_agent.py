@@ -23,8 +23,9 @@ from busd import (
     TgMessage,
     write_message,
 )
-from busd_plugins.bub.agent import SYSTEM, Passage
+from busd_plugins.bub.agent import SYSTEM
 from busd_plugins.bub.chats import TurnCancel, chat_of_address, chat_of_message, requested_chat
+from busd_plugins.bub.pending import Errand
 from busd_plugins.bub.sessions import NoSessions
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ async def _try_to_spawn(roster: Roster, request: SpawnRequest) -> SpawnResult:
     return SpawnResult(success=True, client_id=agent.client_id, status=agent.session.status)
 
 
-def route(roster: Roster, message: TgMessage, ctx: Context) -> Passage:
+def route(roster: Roster, message: TgMessage, ctx: Context) -> Errand:
     """Hand a user's words to the agent of their chat; its ack is the ack.
 
     Plain, not async: the message takes its place in the order it came.
@@ -69,18 +70,18 @@ def route(roster: Roster, message: TgMessage, ctx: Context) -> Passage:
     return roster.agent_of(chat_of_message(message, ctx.author, ctx.sender, types)).take(ctx)
 
 
-def cancel(roster: Roster, event: AgentEvent, ctx: Context) -> Passage | GeneralResponse:
+def cancel(roster: Roster, event: AgentEvent, ctx: Context) -> Errand | GeneralResponse:
     """Hand a `turn.cancel` to the agent of a chat; without an agent there is nothing to cancel."""
     if event.event != "turn.cancel":
         raise Refuse(f"agent_event: system:route takes turn.cancel, not {event.event[:80]}")
     wanted = event.read(TurnCancel)
     placed = chat_of_message(wanted, ctx.author, ctx.sender, roster.settings.agents.channel_types)
     is_known = placed.chat.agent_id in roster.agents
-    passage = roster.agent_of(placed).take_if_up(ctx) if is_known else None
-    return passage or GeneralResponse("ok", "no such turn", ctx.message_id)
+    errand = roster.agent_of(placed).take_if_up(ctx) if is_known else None
+    return errand or GeneralResponse("ok", "no such turn", ctx.message_id)
 
 
-def stand_in(roster: Roster, payload: Raw, ctx: Context) -> Passage:
+def stand_in(roster: Roster, payload: Raw, ctx: Context) -> Errand:
     """Keep a message for an agent that is absent, and start it."""
     return roster.named(ctx.to).take(ctx)
 

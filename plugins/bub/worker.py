@@ -13,11 +13,10 @@ import anyio
 import anyio.to_thread
 
 from busd import ConfigError, Refuse
+from busd.supervise import Report, SpawnFailed, SupervisedProcess
 from busd_plugins.bub.chats import Chat
-from busd_plugins.bub.launching import config_of
 from busd_plugins.bub.sessions import NoSessions, now
-from busd_plugins.bub.spawner import Report, Running, SpawnFailed
-from busd_plugins.bub.starting import Start
+from busd_plugins.bub.starting import Start, config_of
 from busd_plugins.bub.telling import NOT_STARTED, close_turns
 from busd_plugins.bub.worker_state import TRANSITIONS, WorkerState, initial_state
 from busd_plugins.bub.workspace import make_workspace, remove_folder
@@ -39,7 +38,9 @@ class Worker:
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
         self.state = initial_state(agent.session.status)
-        self.running: Running | None = None  # from the spawner's answer to the worker's end
+        self.running: SupervisedProcess | None = (
+            None  # from the spawner's answer to the worker's end
+        )
         self._start: Start | None = None
         self._verdict = ""  # why we stop it, if that is its failure
         self._ending = ""  # what is to be said of the last one's end
@@ -201,7 +202,7 @@ class Worker:
                 await self._change.wait()
         return True
 
-    async def _too_late(self, running: Running) -> None:
+    async def _too_late(self, running: SupervisedProcess) -> None:
         """Stop a worker that did not connect in time."""
         seconds = self._ready_seconds
         reason = f"the worker did not connect as {self.agent.client_id} within {seconds:g} s"
@@ -248,7 +249,7 @@ class Worker:
 
     async def _spawn(self) -> None:
         agent, roster = self.agent, self.agent.roster
-        spawner = await roster.spawners.of(agent.session.channel)
+        spawner = await roster.spawner_of(agent.session.channel)
         launch, table = roster.launch_of(agent), roster.table_of(agent)
         running = await spawner.start(launch)
         agent.note(systemd_unit=running.unit, spawner=spawner.name, log=running.log, table=table)
@@ -258,14 +259,14 @@ class Worker:
             roster.reloaded.set()  # while it was started
         await roster.flush()  # now: a bus that comes after us finds the worker by its unit
 
-    def adopt(self, running: Running) -> None:
+    def adopt(self, running: SupervisedProcess) -> None:
         """Take over a worker of an earlier bus; it may take a while to find this one."""
         self._take_over(running, "adopted")
         if not self.agent.is_present:
             self.bring_up(is_wanted=False)
             self._deadline += float(self.agent.roster.settings.agents.adopt_seconds)
 
-    def _take_over(self, running: Running, event: str) -> None:
+    def _take_over(self, running: SupervisedProcess, event: str) -> None:
         """Watch a worker that runs; it may have joined the bus before its spawner said so."""
         self.running = running
         self.ended = anyio.Event()
@@ -277,7 +278,7 @@ class Worker:
 
     # Watching
 
-    async def _watch(self, running: Running) -> None:
+    async def _watch(self, running: SupervisedProcess) -> None:
         try:
             async for report in running.reports():
                 self._take(running, report)
@@ -305,7 +306,7 @@ class Worker:
         async with self._closing:
             await close_turns(self.agent.roster, self.agent.session, code, message)
 
-    def _take(self, running: Running, report: Report) -> None:
+    def _take(self, running: SupervisedProcess, report: Report) -> None:
         agent = self.agent
         if report.kind == "exited":
             self._enter("exited")
@@ -326,7 +327,7 @@ class Worker:
             self._enter("stopped")
             agent.announce("stopped", report.reason)
 
-    def _restarted(self, running: Running, report: Report) -> None:
+    def _restarted(self, running: SupervisedProcess, report: Report) -> None:
         agent = self.agent
         self._deadline = anyio.current_time() + self._ready_seconds
         agent.note(systemd_unit=running.unit)

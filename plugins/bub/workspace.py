@@ -18,8 +18,8 @@ from uuid import uuid4
 
 import msgspec
 
+from busd.supervise import make_folder, open_folder, replace_file
 from busd_plugins.bub.chats import Chat
-from busd_plugins.bub.keeper.folders import make_folder, open_folder, replace_file
 
 FOLDER = "workspaces"
 _PLAIN = frozenset((string.ascii_letters + string.digits + "-_.@+=,").encode())

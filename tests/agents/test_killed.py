@@ -11,9 +11,10 @@ import pytest
 
 from tests.agents.bridges import open_bridge
 from tests.daemons import Daemon, Loop, open_daemon
-from tests.workers.processes import Told, is_alive, wait_for_end
-from tests.workers.test_families import RUNS_AWAY, keepers
-from tests.workers.test_life import STAYS
+from tests.keeper.keepers import keepers
+from tests.supervise.processes import Told, is_alive, wait_for_end
+from tests.supervise.test_life import STAYS
+from tests.supervise.test_process_trees import RUNS_AWAY
 
 pytestmark = pytest.mark.anyio
 

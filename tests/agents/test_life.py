@@ -15,7 +15,7 @@ from busd_plugins.bub.chats import Chat
 from busd_plugins.bub.sessions import Session, Sessions, now
 from tests.agents.bridges import Bridge, light_workers, next_line, open_bridge
 from tests.daemons import PATIENCE_SECONDS, Loop, open_daemon
-from tests.workers.processes import is_alive
+from tests.supervise.processes import is_alive
 
 pytestmark = pytest.mark.anyio
 

@@ -1,4 +1,4 @@
-"""Links in the place of folders: neither the workspaces nor the logs of a worker follow them."""
+"""Links in the place of folders: workspaces do not follow them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from busd_plugins.bub.chats import Chat
-from busd_plugins.bub.keeper.log import (
+from busd.keeper.log import (
     FILE_NAME,
-    MAX_FILE_BYTES,
-    WorkerLog,
-    make_log,
-    read_last_lines,
-    trim_log,
 )
-from busd_plugins.bub.worker_log import read_log
+from busd_plugins.bub.chats import Chat
 from busd_plugins.bub.workspace import FOLDER, folder_name, make_workspace, remove_leftovers
 
 CHAT = Chat("telegram", "1")
@@ -72,34 +66,3 @@ def test_a_workspace_with_a_link_in_place_of_a_folder_is_not_used(
     (workspace / name).symlink_to(elsewhere)
     with pytest.raises(OSError):
         make_workspace(state, CHAT, {})
-
-
-@pytest.fixture
-def workspace(state: Path, elsewhere: Path) -> Path:
-    """A workspace whose worker has put a link in the place of its logs."""
-    made = make_workspace(state, CHAT, {})
-    (made / "logs").rmdir()
-    (made / "logs").symlink_to(elsewhere)
-    return made
-
-
-@pytest.mark.anyio
-async def test_logs_behind_a_link_are_not_shown(workspace: Path) -> None:
-    assert await read_log(workspace, 10, None) == []
-    assert read_last_lines(workspace / "logs", 10) == []
-
-
-def test_nothing_is_written_to_logs_behind_a_link(workspace: Path, elsewhere: Path) -> None:
-    log = WorkerLog(workspace / "logs")
-    log.write(b"printed\n")
-    log.close()
-    with pytest.raises(OSError):
-        make_log(workspace)
-    assert contents(elsewhere) == {FILE_NAME: b"secret\n"}
-
-
-def test_logs_behind_a_link_are_not_trimmed(workspace: Path, elsewhere: Path) -> None:
-    (elsewhere / FILE_NAME).write_bytes(b"x" * (MAX_FILE_BYTES + 1))
-    trim_log(workspace / "logs")
-    assert list(contents(elsewhere)) == [FILE_NAME]
-    assert (elsewhere / FILE_NAME).stat().st_size == MAX_FILE_BYTES + 1

@@ -16,8 +16,8 @@ from busd_plugins.bub.chats import Chat
 from tests.access.guarded import is_closed
 from tests.agents.bridges import Bridge, light_workers, open_bridge
 from tests.daemons import PATIENCE_SECONDS, Daemon, Loop, open_daemon
+from tests.keeper.keepers import keepers
 from tests.wire_peers import Peer, connect
-from tests.workers.test_families import keepers
 
 pytestmark = pytest.mark.anyio
 

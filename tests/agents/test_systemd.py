@@ -18,6 +18,7 @@ from busd_plugins.bub.chats import Chat
 from tests.agents.bridges import light_workers, next_line, open_bridge
 from tests.agents.test_names import POSERS, check_posers
 from tests.daemons import PATIENCE_SECONDS, Daemon, Loop, open_daemon, serve_args
+from tests.supervise.processes import wait_for_end
 from tests.systemd.managers import (
     NoManager,
     UserManager,
@@ -25,7 +26,6 @@ from tests.systemd.managers import (
     open_journal,
     open_user_manager,
 )
-from tests.workers.processes import wait_for_end
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from busd_plugins.bub.table import refusal_of
+from busd_plugins.bub.chats import refusal_of
 
 TYPES = (
     "spawn_request",

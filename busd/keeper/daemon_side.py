@@ -1,0 +1,171 @@
+"""The keeper's side of its talk with the daemon: orders in, answers and reports out."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import socket
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from busd.keeper.credentials import NoCredential
+from busd.keeper.launch import decode_launch
+from busd.keeper.start import CannotStart
+from busd.keeper.worker import Worker
+
+if TYPE_CHECKING:
+    from busd.keeper.process import Keeper
+
+MAX_LINE_BYTES = 4 * 1024 * 1024
+_MAX_WAITING_BYTES = 16 * 1024 * 1024
+_UCRED = struct.Struct("3i")
+Said = dict[str, Any]  # Any: decoded JSON, of our own daemon
+
+
+class DaemonSide:
+    """The connection of the one daemon that gives orders."""
+
+    def __init__(self, keeper: Keeper, connection: socket.socket) -> None:
+        self._keeper = keeper
+        self._connection = connection
+        self._heard = b""
+        self._unsaid = bytearray()
+        self._orders: dict[str, Callable[[Said], Said | None]] = {
+            "hello": self._hello,
+            "settings": self._settings,
+            "start": self._start,
+            "adopt": self._adopt,
+            "stop": self._stop,
+            "end": self._end,
+        }
+
+    @staticmethod
+    def is_own(connection: socket.socket) -> bool:
+        """Tell whether the other side is of this user, or root."""
+        raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+        uid = _UCRED.unpack(raw)[1]
+        return uid in (0, os.geteuid())
+
+    @staticmethod
+    def refuse(connection: socket.socket) -> None:
+        """Tell a second daemon that there is one already."""
+        with connection:
+            connection.setblocking(False)
+            try:
+                connection.send(b'{"error":"another daemon has these workers"}\n')
+            except OSError:
+                pass
+
+    def listen(self) -> None:
+        self._connection.setblocking(False)
+        self._watch()
+
+    def close(self) -> None:
+        """Say what is unsaid, if that takes no waiting."""
+        self._write()
+        self._keeper.unwatch(self._connection.fileno())
+        self._connection.close()
+
+    def _watch(self) -> None:
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsaid else 0)
+        self._keeper.watch_events(self._connection.fileno(), events, self._on_ready)
+
+    def _on_ready(self, events: int) -> None:
+        if events & selectors.EVENT_WRITE:
+            self._write()
+            self._watch()
+        if events & selectors.EVENT_READ and not self._read():
+            self._keeper.unwatch(self._connection.fileno())
+            self._connection.close()
+            self._keeper.on_daemon_gone()
+
+    def _read(self) -> bool:
+        """Obey what has come; False when the daemon is gone or talks nonsense."""
+        try:
+            chunk = self._connection.recv(65_536)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        *lines, self._heard = (self._heard + chunk).split(b"\n")
+        for line in lines:
+            try:
+                self._obey(json.loads(line))
+            except (ValueError, KeyError, TypeError) as problem:
+                self.say({"error": f"not an order: {problem!r}"})
+                return False
+        return bool(chunk) and len(self._heard) <= MAX_LINE_BYTES
+
+    def say(self, said: Said) -> None:
+        """Tell the daemon something; one that does not listen for long is given up."""
+        self._unsaid += json.dumps(said).encode() + b"\n"
+        was_waiting = len(self._unsaid) > _MAX_WAITING_BYTES
+        self._write()
+        if was_waiting and len(self._unsaid) > _MAX_WAITING_BYTES:
+            self._connection.shutdown(socket.SHUT_RDWR)  # read as its end, in its turn
+            self._unsaid.clear()
+        if self._unsaid:
+            self._watch()
+
+    def _write(self) -> None:
+        try:
+            while self._unsaid:
+                del self._unsaid[: self._connection.send(self._unsaid)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._unsaid.clear()  # its end is read next
+
+    # -- orders --------------------------------------------------------------------------------
+
+    def _obey(self, order: Said) -> None:
+        answer = self._orders[order["order"]](order)
+        if answer is not None:
+            self.say({"answer": order["number"], **answer})
+
+    def _hello(self, order: Said) -> Said:
+        is_ending = self._keeper.is_ending
+        self._keeper.on_hello(order["when_bus_stops"], float(order["adopt_seconds"]))
+        return {"pid": os.getpid(), "is_ending": is_ending}
+
+    def _settings(self, order: Said) -> Said:
+        self._keeper.when_bus_stops = order["when_bus_stops"]
+        self._keeper.adopt_seconds = float(order["adopt_seconds"])
+        return {}
+
+    def _start(self, order: Said) -> Said:
+        launch = decode_launch(order["launch"])
+        if self._keeper.is_ending:
+            return {"error": "the keeper of the workers is ending"}
+        if launch.name in self._keeper.workers:
+            return {"error": f"{launch.name} has been started already"}
+        worker = Worker(self._keeper, launch)
+        try:
+            worker.start()
+        except (CannotStart, NoCredential) as problem:
+            return {"error": str(problem)}
+        self._keeper.workers[worker.name] = worker
+        return {"pid": worker.pid, "init": worker.init, "limits": worker.limits}
+
+    def _adopt(self, order: Said) -> Said:
+        worker = self._keeper.claim(order["worker"])
+        if worker is None:
+            return {"error": "no such worker"}
+        return {
+            "pid": worker.pid,
+            "init": worker.init,
+            "limits": worker.limits,
+            "workspace": str(worker.launch.directory),
+            "stop_seconds": worker.launch.stop_seconds,
+        }
+
+    def _stop(self, order: Said) -> Said:
+        worker = self._keeper.workers.get(order["worker"])
+        if worker is not None:
+            worker.stop()
+        return {}
+
+    def _end(self, _order: Said) -> None:
+        self._keeper.end_all()

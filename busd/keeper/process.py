@@ -1,0 +1,256 @@
+"""The keeper's process: one loop over the daemon's orders, the workers' ends and their output."""
+
+from __future__ import annotations
+
+import heapq
+import os
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+from busd.keeper.control_group import open_group
+from busd.keeper.credentials import FOLDER
+from busd.keeper.daemon_side import DaemonSide
+from busd.keeper.start import allow_many_files
+from busd.keeper.tree import Process, descendants, living, signal_each
+from busd.keeper.worker import Worker
+
+SOCKET = "keeper.sock"
+_SWEEP_SECONDS = 0.02
+_SLOW_SWEEP_SECONDS = 0.25
+_FIRST_WORD_SECONDS = 10.0
+
+
+class Keeper:
+    """Owns all workers of one daemon."""
+
+    def __init__(self, state: Path, mark: str, listener: socket.socket, lock: int) -> None:
+        self.mark = mark
+        self.lock = lock
+        self.group = open_group(mark)
+        self.usual_files = allow_many_files()
+        self.workers: dict[str, Worker] = {}
+        self.is_ending = False
+        self.when_bus_stops = "stop"
+        self.adopt_seconds = 0.0
+        self._state = state
+        self._selector = selectors.DefaultSelector()
+        self._serials = count(int(time.time()))
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._timer_numbers = count()
+        self._sweep_seconds: float | None = None
+        self._listener = listener
+        self._daemon: DaemonSide | None = None
+        self._unclaimed: set[str] = set()  # workers that the daemon has not adopted yet
+        self._visit = 0  # of daemons; a timer of an earlier one means nothing
+
+    def run(self) -> None:
+        """Serve until there is nobody to serve and nobody to keep."""
+        self._watch_children()
+        self.watch(self._listener.fileno(), self._on_connection)
+        self.after(_FIRST_WORD_SECONDS, lambda: self._end_unless_met(0))
+        while not (self.is_ending and not self.workers):
+            for key, events in self._selector.select(self._until_next()):
+                key.data(events)
+            self._run_timers()
+        if self._daemon is not None:
+            self._daemon.close()
+
+    # -- the loop ------------------------------------------------------------------------------
+
+    def watch(self, file: int, on_ready: Callable[[], None]) -> None:
+        self.watch_events(file, selectors.EVENT_READ, lambda _: on_ready())
+
+    def watch_events(self, file: int, events: int, on_ready: Callable[[int], None]) -> None:
+        self.unwatch(file)
+        self._selector.register(file, events, on_ready)
+
+    def unwatch(self, file: int) -> None:
+        try:
+            self._selector.unregister(file)
+        except KeyError:
+            pass  # it has looked away already
+
+    def after(self, seconds: float, callback: Callable[[], None]) -> None:
+        entry = (time.monotonic() + seconds, next(self._timer_numbers), callback)
+        heapq.heappush(self._timers, entry)
+
+    def _until_next(self) -> float | None:
+        return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
+
+    def _run_timers(self) -> None:
+        now = time.monotonic()
+        while self._timers and self._timers[0][0] <= now:
+            heapq.heappop(self._timers)[2]()
+
+    def _watch_children(self) -> None:
+        reading, writing = socket.socketpair()
+        reading.setblocking(False)
+        writing.setblocking(False)
+        signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        self._wake_ups = (reading, writing)
+        self.watch(reading.fileno(), self._on_signal)
+
+    def _on_signal(self) -> None:
+        try:
+            numbers = self._wake_ups[0].recv(4096)
+        except BlockingIOError:
+            return
+        if signal.SIGTERM in numbers:
+            self.end_all()
+        self._reap()
+
+    def _reap(self) -> None:
+        by_init = {worker.init: worker for worker in self.workers.values()}
+        while True:
+            try:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            worker = by_init.get(pid)
+            if worker is not None:
+                worker.on_init_exit()
+            # else it is an orphan of a worker whose init process was killed
+
+    # -- process trees -------------------------------------------------------------------------
+
+    def sweep_soon(self) -> None:
+        """Look at once for what is left of workers that are to end, then again and again."""
+        is_planned = self._sweep_seconds is not None
+        self._sweep_seconds = _SWEEP_SECONDS
+        if not is_planned:
+            self.after(0, self._sweep)
+
+    def _sweep(self) -> None:
+        now = time.monotonic()
+        ending = [
+            worker
+            for worker in self.workers.values()
+            # One that still has time to end by itself needs no looking after.
+            if worker.kill_at is not None and (worker.pid is None or worker.kill_at <= now)
+        ]
+        try:
+            remaining = self._sweep_trees(ending) if ending else []
+        except OSError:
+            remaining = ending  # no file to be had just now; nobody is taken for dead
+        if not remaining:
+            self._sweep_seconds = None
+            return
+        assert self._sweep_seconds is not None
+        self.after(self._sweep_seconds, self._sweep)
+        self._sweep_seconds = min(2 * self._sweep_seconds, _SLOW_SWEEP_SECONDS)
+
+    def _sweep_trees(self, ending: list[Worker]) -> list[Worker]:
+        """Kill what is left of these workers; return those of which something still is."""
+        processes = living()
+        strays = self._strays(processes)
+        signal_each(strays, signal.SIGKILL)
+        return [
+            worker
+            for worker in ending
+            if not worker.sweep(
+                strays if worker.init is None else descendants(processes, worker.init)
+            )
+        ]
+
+    def _strays(self, processes: list[Process]) -> list[Process]:
+        """Return what became ours because an init process was killed: all but init processes."""
+        inits = {worker.init for worker in self.workers.values()}
+        own = [each for each in processes if each.parent == os.getpid() and each.pid not in inits]
+        return own + [each for stray in own for each in descendants(processes, stray.pid)]
+
+    def end_all(self, stop_seconds: float | None = None) -> None:
+        """End all workers, then this process."""
+        self.is_ending = True
+        for worker in list(self.workers.values()):
+            worker.stop(stop_seconds)
+
+    # -- what workers need ---------------------------------------------------------------------
+
+    def next_serial(self) -> int:
+        return next(self._serials)
+
+    def credentials_folder(self, serial: int) -> Path:
+        return self._state / FOLDER / str(serial)
+
+    def report(self, worker: Worker, kind: str, reason: str = "") -> None:
+        if self._daemon is not None:
+            self._daemon.say(
+                {
+                    "worker": worker.name,
+                    "kind": kind,
+                    "reason": reason,
+                    "last_lines": worker.last_lines,
+                    "pid": worker.pid,
+                    "init": worker.init,
+                }
+            )
+
+    def forget(self, worker: Worker) -> None:
+        if self.workers.get(worker.name) is worker:
+            del self.workers[worker.name]
+        if self._daemon is None and not self.workers:
+            self.is_ending = True
+
+    # -- daemons -------------------------------------------------------------------------------
+
+    def _on_connection(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return
+        if self._daemon is not None and not self._daemon.is_own(connection):
+            connection.close()
+            return
+        if self._daemon is not None:
+            self._daemon.refuse(connection)
+            return
+        daemon = DaemonSide(self, connection)
+        if daemon.is_own(connection):
+            self._daemon = daemon
+            self._visit += 1
+            daemon.listen()
+        else:
+            connection.close()
+
+    def on_hello(self, when_bus_stops: str, adopt_seconds: float) -> None:
+        """A daemon is here: workers that it does not adopt in time are nobody's."""
+        self.when_bus_stops = when_bus_stops
+        self.adopt_seconds = adopt_seconds
+        self._unclaimed = set(self.workers)
+        visit = self._visit
+        self.after(adopt_seconds, lambda: self._end_unclaimed(visit))
+        if self.is_ending:  # somebody waits for us: no more patience
+            self.end_all(0.0)
+
+    def claim(self, name: str) -> Worker | None:
+        self._unclaimed.discard(name)
+        return None if self.is_ending else self.workers.get(name)
+
+    def _end_unclaimed(self, visit: int) -> None:
+        if visit != self._visit:
+            return
+        for name in self._unclaimed & set(self.workers):
+            self.workers[name].stop()
+
+    def on_daemon_gone(self) -> None:
+        """The daemon has ended, whether it said so or not."""
+        self._daemon = None
+        self._visit += 1
+        if self.when_bus_stops == "stop" or not self.workers:
+            self.end_all()
+        else:
+            visit = self._visit
+            self.after(self.adopt_seconds, lambda: self._end_unless_met(visit))
+
+    def _end_unless_met(self, visit: int) -> None:
+        if visit == self._visit:
+            self.end_all()

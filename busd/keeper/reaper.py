@@ -1,0 +1,60 @@
+"""The reaper: the parent of the keeper, which ends what a killed keeper leaves behind.
+
+It adopts orphans (`PR_SET_CHILD_SUBREAPER`), so whatever is left of workers when their keeper and
+their init processes were killed becomes its child. It holds the keeper's lock until it is done, so
+no other keeper starts meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from busd.keeper.control_group import open_group
+from busd.keeper.credentials import FOLDER, remove_credentials
+from busd.keeper.tree import adopt_orphans, end_descendants, end_marked
+
+_HOME, _KEEPER, _MARK = "BUSD_KEEPER_HOME", "BUSD_KEEPER_PID", "BUSD_KEEPER_MARK"
+_PACKAGE = "BUSD_KEEPER_PACKAGE"
+_ROOT = str(Path(__file__).absolute().parents[2])
+# Our name is not in its arguments: `pkill -9 -f busd` ends the keeper, and must not end the reaper.
+_PROGRAM = f"""
+import importlib, os, sys
+sys.path.append(os.environ["{_HOME}"])
+importlib.import_module(os.environ["{_PACKAGE}"] + ".keeper.reaper").main()
+"""
+
+
+def become_reaper(keeper: int, mark: str, lock: int) -> NoReturn:
+    """Turn this process into the reaper of a keeper that it has forked; raise OSError."""
+    os.set_inheritable(lock, True)
+    environment = {
+        **os.environ,
+        _HOME: _ROOT,
+        _PACKAGE: __name__.partition(".")[0],
+        _KEEPER: str(keeper),
+        _MARK: mark,
+    }
+    adopt_orphans()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the keeper ends first
+    os.execve(sys.executable, [sys.executable, "-I", "-S", "-c", _PROGRAM], environment)  # noqa: S606
+
+
+def main() -> None:
+    """Wait until the keeper has ended, then end all that its workers have started."""
+    keeper = int(os.environ[_KEEPER])
+    while os.wait()[0] != keeper:
+        pass  # an orphan of a worker
+    end_descendants(os.getpid())
+    end_remaining(os.environ[_MARK])
+    remove_credentials(Path(FOLDER))  # it runs in the state directory
+
+
+def end_remaining(mark: str) -> None:
+    """End what is left of the workers with a mark: in their control group, or by the mark."""
+    open_group(mark).end()
+    end_marked(mark)

@@ -1,0 +1,155 @@
+"""Messages on their way to an agent: each from the moment it is taken to its ack.
+
+The rule: a message is handed to the agent once, and once more only if the agent left the bus
+owing its ack. So an agent that acks when it has answered gives every answer at least once (twice
+only if it is killed between the two), one that acks first and answers later at most once. The
+second copy has the same messageId: whoever remembers it can tell.
+
+While an agent is absent its messages wait in a queue, within a number and a size.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from busd import Ack, Refuse, UnfinishedTurn
+
+if TYPE_CHECKING:
+    from busd import Context, Receipt, Sent
+
+MAX_HELD_BYTES = 64 * 1024 * 1024  # of all agents together
+MAX_HELD_MESSAGES = 20_000
+_RETRY_SECONDS = 1.0
+_LOST = "peer left before it answered"  # what the bus says of an ack that will not come
+_MAX_TRIES = 2
+
+
+class Errand:
+    """A message that an agent has taken; awaiting it returns the ack."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        number: int,
+        stops: int,
+        wait_for_ack: Callable[[Errand], Awaitable[Ack]],
+        *,
+        is_worth_a_start: bool,
+    ) -> None:
+        self.ctx = ctx
+        self._wait_for_ack = wait_for_ack
+        self.stops = stops  # how often the operator had stopped the agent when it came
+        self.is_worth_a_start = is_worth_a_start  # of a worker, if none runs
+        self.number = number  # in which order an agent gets what waits for it
+        self.size = memoryview(ctx.payload).nbytes
+        self.tries = 0
+        self.was_queued = False  # its worker was not started at once, and its chat was told
+        self._sent: Sent | None = None
+        self._refusal: Refuse | None = None
+        self._is_decided = anyio.Event()
+
+    def __await__(self) -> Generator[Any, Any, Ack]:
+        return self._wait_for_ack(self).__await__()
+
+    def forward(self, client_id: str) -> None:
+        """Hand the message over, now."""
+        self.tries += 1
+        self._sent = self.ctx.forward(client_id)
+        self._is_decided.set()
+
+    def refuse(self, refusal: Refuse) -> None:
+        """Give up: the sender hears why."""
+        self._refusal = refusal
+        self._is_decided.set()
+
+    @property
+    def turn(self) -> UnfinishedTurn | None:
+        """The turn that the message asks for; None if it asks for none."""
+        if self.ctx.type != "tg_message":
+            return None
+        return UnfinishedTurn(self.ctx.message_id, self.ctx.own_message_id or self.ctx.message_id)
+
+    async def outcome(self) -> Ack | None:
+        """Wait for the agent's ack; None if it left owing it, and may be asked once more."""
+        await self._is_decided.wait()
+        if self._refusal is not None:
+            raise Refuse(self._refusal.reason, retry_seconds=self._refusal.retry_seconds)
+        assert self._sent is not None
+        ack = _ack_of(await self._sent)
+        if ack.success or ack.message != _LOST:
+            return ack
+        if self.tries >= _MAX_TRIES:
+            return Ack(False, _LOST)  # and no word of yet another try
+        self._sent, self._is_decided = None, anyio.Event()
+        return None
+
+
+def _ack_of(receipt: Receipt) -> Ack:
+    """Give the one ack that counts: several connections may carry the same client id."""
+    if not receipt.accepted:
+        return Ack(False, str(receipt.undelivered))
+    for ack in receipt.acks:
+        if ack.success:
+            return ack
+    return receipt.acks[0] if receipt.acks else Ack(False, _LOST)
+
+
+class Held:
+    """Counts the messages that wait, of all agents together."""
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.bytes = 0
+
+    def add(self, errand: Errand) -> None:
+        self.messages += 1
+        self.bytes += errand.size
+
+    def remove(self, errand: Errand) -> None:
+        self.messages -= 1
+        self.bytes -= errand.size
+
+    def has_room(self, errand: Errand) -> bool:
+        is_light = self.bytes + errand.size <= MAX_HELD_BYTES
+        return is_light and self.messages < MAX_HELD_MESSAGES
+
+
+class Waiting:
+    """The messages that wait for one agent."""
+
+    def __init__(self, held: Held) -> None:
+        self._held = held
+        self._errands: list[Errand] = []  # in the order they came
+
+    def __len__(self) -> int:
+        return len(self._errands)
+
+    def __iter__(self) -> Iterator[Errand]:
+        return iter(self._errands)
+
+    def check_room(self, max_waiting: int, errand: Errand) -> None:
+        """Raise Refuse if this one would be too much."""
+        if not self._held.has_room(errand) or len(self._errands) >= max_waiting:
+            raise Refuse("agent is starting, too many messages wait", retry_seconds=_RETRY_SECONDS)
+
+    def add(self, errand: Errand) -> None:
+        """Put a message in its place: one that was lost stands before all that came later."""
+        self._held.add(errand)
+        insort(self._errands, errand, key=lambda each: each.number)
+
+    def take_all(self) -> list[Errand]:
+        """Give all that waits, in order; nothing waits then."""
+        errands, self._errands = self._errands, []
+        for errand in errands:
+            self._held.remove(errand)
+        return errands
+
+    def discard(self, errand: Errand) -> None:
+        """Take one out, if it is still there."""
+        if errand in self._errands:
+            self._errands.remove(errand)
+            self._held.remove(errand)
