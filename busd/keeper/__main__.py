@@ -16,7 +16,7 @@ from pathlib import Path
 from busd.keeper.lock import take_over
 from busd.keeper.process import SOCKET, Keeper
 from busd.keeper.reaper import become_reaper
-from busd.keeper.tree import adopt_orphans, mark_of
+from busd.keeper.tree import adopt_orphans, state_id_of
 
 LOG = "keeper.log"
 _READY = "ready"
@@ -40,13 +40,13 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)  # not SIG_IGN: workers would inherit that
     try:
-        mark = mark_of(state)
+        state_id = state_id_of(state)
         lock = take_over(state)
         os.chdir(state)  # the path of a socket has at most 107 bytes
         _leave_terminal(state)
         keeper = os.fork()
         if keeper != 0:
-            become_reaper(keeper, mark, lock)
+            become_reaper(keeper, state_id, lock)
         adopt_orphans()
         listener = _listen(state)
     except OSError as problem:
@@ -55,7 +55,7 @@ def main() -> None:
     os.write(writing, _READY.encode())
     os.close(writing)
     try:
-        Keeper(state, mark, listener, lock).run()
+        Keeper(state, state_id, listener, lock).run()
     finally:
         (state / SOCKET).unlink(missing_ok=True)
         os._exit(0)  # the reaper does the rest, also when we are killed

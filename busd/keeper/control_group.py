@@ -104,12 +104,12 @@ class ControlGroup:
         return found
 
 
-def open_group(mark: str) -> ControlGroup:
-    """Return the group of all workers with a mark, below our own group; make it if need be."""
+def open_group(state_id: str) -> ControlGroup:
+    """Return the group of a state directory's workers, below our own group; make it if need be."""
     own = _own_group()
     if own is None or not _is_ours(own):
         return ControlGroup(None)
-    return ControlGroup(own).make_inner(f"busd-workers-{mark}")
+    return ControlGroup(own).make_inner(f"busd-workers-{state_id}")
 
 
 def _is_ours(group: Path) -> bool:

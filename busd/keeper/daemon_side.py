@@ -1,4 +1,4 @@
-"""The keeper's side of its talk with the daemon: orders in, answers and reports out."""
+"""The keeper's connection to the daemon: requests in, answers and reports out."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from busd.keeper.process import Keeper
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
-_MAX_WAITING_BYTES = 16 * 1024 * 1024
+_MAX_UNSENT_BYTES = 16 * 1024 * 1024
 _UCRED = struct.Struct("3i")
-Said = dict[str, Any]  # Any: decoded JSON, of our own daemon
+Json = dict[str, Any]  # Any: decoded JSON, of our own daemon
 
 
 class DaemonSide:
-    """The connection of the one daemon that gives orders."""
+    """The connection of the one daemon that the keeper serves."""
 
     def __init__(self, keeper: Keeper, connection: socket.socket) -> None:
         self._keeper = keeper
         self._connection = connection
-        self._heard = b""
-        self._unsaid = bytearray()
-        self._orders: dict[str, Callable[[Said], Said | None]] = {
+        self._received = b""
+        self._unsent = bytearray()
+        self._handlers: dict[str, Callable[[Json], Json | None]] = {
             "hello": self._hello,
             "settings": self._settings,
             "start": self._start,
@@ -43,14 +43,14 @@ class DaemonSide:
 
     @staticmethod
     def is_own(connection: socket.socket) -> bool:
-        """Tell whether the other side is of this user, or root."""
+        """Return whether the other side is of this user, or root."""
         raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
         uid = _UCRED.unpack(raw)[1]
         return uid in (0, os.geteuid())
 
     @staticmethod
     def refuse(connection: socket.socket) -> None:
-        """Tell a second daemon that there is one already."""
+        """Answer a second daemon that there is one already."""
         with connection:
             connection.setblocking(False)
             try:
@@ -63,13 +63,13 @@ class DaemonSide:
         self._watch()
 
     def close(self) -> None:
-        """Say what is unsaid, if that takes no waiting."""
+        """Send what is unsent, if that takes no waiting, and close."""
         self._write()
         self._keeper.unwatch(self._connection.fileno())
         self._connection.close()
 
     def _watch(self) -> None:
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsaid else 0)
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0)
         self._keeper.watch_events(self._connection.fileno(), events, self._on_ready)
 
     def _on_ready(self, events: int) -> None:
@@ -82,61 +82,61 @@ class DaemonSide:
             self._keeper.on_daemon_gone()
 
     def _read(self) -> bool:
-        """Obey what has come; False when the daemon is gone or talks nonsense."""
+        """Handle what was received; return False when the daemon is gone or sent nonsense."""
         try:
             chunk = self._connection.recv(65_536)
         except BlockingIOError:
             return True
         except OSError:
             return False
-        *lines, self._heard = (self._heard + chunk).split(b"\n")
+        *lines, self._received = (self._received + chunk).split(b"\n")
         for line in lines:
             try:
-                self._obey(json.loads(line))
+                self._handle(json.loads(line))
             except (ValueError, KeyError, TypeError) as problem:
-                self.say({"error": f"not an order: {problem!r}"})
+                self.send({"error": f"not an order: {problem!r}"})
                 return False
-        return bool(chunk) and len(self._heard) <= MAX_LINE_BYTES
+        return bool(chunk) and len(self._received) <= MAX_LINE_BYTES
 
-    def say(self, said: Said) -> None:
-        """Tell the daemon something; one that does not listen for long is given up."""
-        self._unsaid += json.dumps(said).encode() + b"\n"
-        was_waiting = len(self._unsaid) > _MAX_WAITING_BYTES
+    def send(self, message: Json) -> None:
+        """Send the daemon a message; disconnect one that does not read for long."""
+        self._unsent += json.dumps(message).encode() + b"\n"
+        was_waiting = len(self._unsent) > _MAX_UNSENT_BYTES
         self._write()
-        if was_waiting and len(self._unsaid) > _MAX_WAITING_BYTES:
+        if was_waiting and len(self._unsent) > _MAX_UNSENT_BYTES:
             self._connection.shutdown(socket.SHUT_RDWR)  # read as its end, in its turn
-            self._unsaid.clear()
-        if self._unsaid:
+            self._unsent.clear()
+        if self._unsent:
             self._watch()
 
     def _write(self) -> None:
         try:
-            while self._unsaid:
-                del self._unsaid[: self._connection.send(self._unsaid)]
+            while self._unsent:
+                del self._unsent[: self._connection.send(self._unsent)]
         except BlockingIOError:
             pass
         except OSError:
-            self._unsaid.clear()  # its end is read next
+            self._unsent.clear()  # its end is read next
 
-    # -- orders --------------------------------------------------------------------------------
+    # -- requests -------------------------------------------------------------------------------
 
-    def _obey(self, order: Said) -> None:
-        answer = self._orders[order["order"]](order)
+    def _handle(self, request: Json) -> None:
+        answer = self._handlers[request["order"]](request)
         if answer is not None:
-            self.say({"answer": order["number"], **answer})
+            self.send({"answer": request["number"], **answer})
 
-    def _hello(self, order: Said) -> Said:
+    def _hello(self, request: Json) -> Json:
         is_ending = self._keeper.is_ending
-        self._keeper.on_hello(order["when_bus_stops"], float(order["adopt_seconds"]))
+        self._keeper.on_hello(request["when_bus_stops"], float(request["adopt_seconds"]))
         return {"pid": os.getpid(), "is_ending": is_ending}
 
-    def _settings(self, order: Said) -> Said:
-        self._keeper.when_bus_stops = order["when_bus_stops"]
-        self._keeper.adopt_seconds = float(order["adopt_seconds"])
+    def _settings(self, request: Json) -> Json:
+        self._keeper.when_bus_stops = request["when_bus_stops"]
+        self._keeper.adopt_seconds = float(request["adopt_seconds"])
         return {}
 
-    def _start(self, order: Said) -> Said:
-        launch = decode_launch(order["launch"])
+    def _start(self, request: Json) -> Json:
+        launch = decode_launch(request["launch"])
         if self._keeper.is_ending:
             return {"error": "the keeper of the workers is ending"}
         if launch.name in self._keeper.workers:
@@ -149,8 +149,8 @@ class DaemonSide:
         self._keeper.workers[worker.name] = worker
         return {"pid": worker.pid, "init": worker.init, "limits": worker.limits}
 
-    def _adopt(self, order: Said) -> Said:
-        worker = self._keeper.claim(order["worker"])
+    def _adopt(self, request: Json) -> Json:
+        worker = self._keeper.claim(request["worker"])
         if worker is None:
             return {"error": "no such worker"}
         return {
@@ -161,11 +161,11 @@ class DaemonSide:
             "stop_seconds": worker.launch.stop_seconds,
         }
 
-    def _stop(self, order: Said) -> Said:
-        worker = self._keeper.workers.get(order["worker"])
+    def _stop(self, request: Json) -> Json:
+        worker = self._keeper.workers.get(request["worker"])
         if worker is not None:
             worker.stop()
         return {}
 
-    def _end(self, _order: Said) -> None:
+    def _end(self, _request: Json) -> None:
         self._keeper.end_all()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from busd.keeper.credentials import FOLDER, remove_credentials
 from busd.keeper.reaper import end_remaining
-from busd.keeper.tree import mark_of
+from busd.keeper.tree import state_id_of
 
 LOCK = "keeper.lock"
 _LOCK_SECONDS = 10.0  # for a reaper to end what a killed keeper left
@@ -56,5 +56,5 @@ def _try_lock(state: Path) -> int | None:
 
 
 def _clear(state: Path) -> None:
-    end_remaining(mark_of(state))
+    end_remaining(state_id_of(state))
     remove_credentials(state / FOLDER)

@@ -110,7 +110,7 @@ def _trim(logs: int) -> None:
 
 
 def read_last_lines(folder: Path, count: int) -> list[str]:
-    """Give the last lines of the log in a folder; none if there is no log."""
+    """Return the last lines of the log in a folder; none if there is no log."""
     try:
         with open_folder(folder.parent) as workspace, open_folder(folder.name, workspace) as logs:
             kept = b"".join(_read_end(name, logs) for name in (OLD_FILE_NAME, FILE_NAME))

@@ -1,4 +1,4 @@
-"""The keeper's process: one loop over the daemon's orders, the workers' ends and their output."""
+"""The keeper's process: one loop over the daemon's requests, the workers' ends and their output."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from busd.keeper.worker import Worker
 SOCKET = "keeper.sock"
 _SWEEP_SECONDS = 0.02
 _SLOW_SWEEP_SECONDS = 0.25
-_FIRST_WORD_SECONDS = 10.0
+_CONNECT_SECONDS = 10.0
 
 
 class Keeper:
     """Owns all workers of one daemon."""
 
-    def __init__(self, state: Path, mark: str, listener: socket.socket, lock: int) -> None:
-        self.mark = mark
+    def __init__(self, state: Path, state_id: str, listener: socket.socket, lock: int) -> None:
+        self.state_id = state_id
         self.lock = lock
-        self.group = open_group(mark)
+        self.group = open_group(state_id)
         self.usual_files = allow_many_files()
         self.workers: dict[str, Worker] = {}
         self.is_ending = False
@@ -46,13 +46,13 @@ class Keeper:
         self._listener = listener
         self._daemon: DaemonSide | None = None
         self._unclaimed: set[str] = set()  # workers that the daemon has not adopted yet
-        self._visit = 0  # of daemons; a timer of an earlier one means nothing
+        self._connections = 0  # of daemons, counted; a timer of an earlier one means nothing
 
     def run(self) -> None:
         """Serve until there is nobody to serve and nobody to keep."""
         self._watch_children()
         self.watch(self._listener.fileno(), self._on_connection)
-        self.after(_FIRST_WORD_SECONDS, lambda: self._end_unless_met(0))
+        self.after(_CONNECT_SECONDS, lambda: self._end_unless_connected(0))
         while not (self.is_ending and not self.workers):
             for key, events in self._selector.select(self._until_next()):
                 key.data(events)
@@ -73,7 +73,7 @@ class Keeper:
         try:
             self._selector.unregister(file)
         except KeyError:
-            pass  # it has looked away already
+            pass  # it is not watched any more
 
     def after(self, seconds: float, callback: Callable[[], None]) -> None:
         entry = (time.monotonic() + seconds, next(self._timer_numbers), callback)
@@ -151,21 +151,21 @@ class Keeper:
     def _sweep_trees(self, ending: list[Worker]) -> list[Worker]:
         """Kill what is left of these workers; return those of which something still is."""
         processes = living()
-        strays = self._strays(processes)
-        signal_each(strays, signal.SIGKILL)
+        orphans = self._orphans(processes)
+        signal_each(orphans, signal.SIGKILL)
         return [
             worker
             for worker in ending
             if not worker.sweep(
-                strays if worker.init is None else descendants(processes, worker.init)
+                orphans if worker.init is None else descendants(processes, worker.init)
             )
         ]
 
-    def _strays(self, processes: list[Process]) -> list[Process]:
+    def _orphans(self, processes: list[Process]) -> list[Process]:
         """Return what became ours because an init process was killed: all but init processes."""
         inits = {worker.init for worker in self.workers.values()}
         own = [each for each in processes if each.parent == os.getpid() and each.pid not in inits]
-        return own + [each for stray in own for each in descendants(processes, stray.pid)]
+        return own + [each for orphan in own for each in descendants(processes, orphan.pid)]
 
     def end_all(self, stop_seconds: float | None = None) -> None:
         """End all workers, then this process."""
@@ -183,7 +183,7 @@ class Keeper:
 
     def report(self, worker: Worker, kind: str, reason: str = "") -> None:
         if self._daemon is not None:
-            self._daemon.say(
+            self._daemon.send(
                 {
                     "worker": worker.name,
                     "kind": kind,
@@ -216,18 +216,18 @@ class Keeper:
         daemon = DaemonSide(self, connection)
         if daemon.is_own(connection):
             self._daemon = daemon
-            self._visit += 1
+            self._connections += 1
             daemon.listen()
         else:
             connection.close()
 
     def on_hello(self, when_bus_stops: str, adopt_seconds: float) -> None:
-        """A daemon is here: workers that it does not adopt in time are nobody's."""
+        """Note that a daemon has connected; stop the workers that it does not adopt in time."""
         self.when_bus_stops = when_bus_stops
         self.adopt_seconds = adopt_seconds
         self._unclaimed = set(self.workers)
-        visit = self._visit
-        self.after(adopt_seconds, lambda: self._end_unclaimed(visit))
+        number = self._connections
+        self.after(adopt_seconds, lambda: self._end_unclaimed(number))
         if self.is_ending:  # somebody waits for us: no more patience
             self.end_all(0.0)
 
@@ -235,22 +235,22 @@ class Keeper:
         self._unclaimed.discard(name)
         return None if self.is_ending else self.workers.get(name)
 
-    def _end_unclaimed(self, visit: int) -> None:
-        if visit != self._visit:
+    def _end_unclaimed(self, number: int) -> None:
+        if number != self._connections:
             return
         for name in self._unclaimed & set(self.workers):
             self.workers[name].stop()
 
     def on_daemon_gone(self) -> None:
-        """The daemon has ended, whether it said so or not."""
+        """End all workers, or keep them a while: the daemon has disconnected."""
         self._daemon = None
-        self._visit += 1
+        self._connections += 1
         if self.when_bus_stops == "stop" or not self.workers:
             self.end_all()
         else:
-            visit = self._visit
-            self.after(self.adopt_seconds, lambda: self._end_unless_met(visit))
+            number = self._connections
+            self.after(self.adopt_seconds, lambda: self._end_unless_connected(number))
 
-    def _end_unless_met(self, visit: int) -> None:
-        if visit == self._visit:
+    def _end_unless_connected(self, number: int) -> None:
+        if number == self._connections:
             self.end_all()

@@ -15,9 +15,9 @@ from typing import NoReturn
 
 from busd.keeper.control_group import open_group
 from busd.keeper.credentials import FOLDER, remove_credentials
-from busd.keeper.tree import adopt_orphans, end_descendants, end_marked
+from busd.keeper.tree import adopt_orphans, end_descendants, end_with_state_id
 
-_HOME, _KEEPER, _MARK = "BUSD_KEEPER_HOME", "BUSD_KEEPER_PID", "BUSD_KEEPER_MARK"
+_HOME, _KEEPER, _STATE_ID = "BUSD_KEEPER_HOME", "BUSD_KEEPER_PID", "BUSD_KEEPER_MARK"
 _PACKAGE = "BUSD_KEEPER_PACKAGE"
 _ROOT = str(Path(__file__).absolute().parents[2])
 # Our name is not in its arguments: `pkill -9 -f busd` ends the keeper, and must not end the reaper.
@@ -28,7 +28,7 @@ importlib.import_module(os.environ["{_PACKAGE}"] + ".keeper.reaper").main()
 """
 
 
-def become_reaper(keeper: int, mark: str, lock: int) -> NoReturn:
+def become_reaper(keeper: int, state_id: str, lock: int) -> NoReturn:
     """Turn this process into the reaper of a keeper that it has forked; raise OSError."""
     os.set_inheritable(lock, True)
     environment = {
@@ -36,7 +36,7 @@ def become_reaper(keeper: int, mark: str, lock: int) -> NoReturn:
         _HOME: _ROOT,
         _PACKAGE: __name__.partition(".")[0],
         _KEEPER: str(keeper),
-        _MARK: mark,
+        _STATE_ID: state_id,
     }
     adopt_orphans()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -50,11 +50,11 @@ def main() -> None:
     while os.wait()[0] != keeper:
         pass  # an orphan of a worker
     end_descendants(os.getpid())
-    end_remaining(os.environ[_MARK])
+    end_remaining(os.environ[_STATE_ID])
     remove_credentials(Path(FOLDER))  # it runs in the state directory
 
 
-def end_remaining(mark: str) -> None:
-    """End what is left of the workers with a mark: in their control group, or by the mark."""
-    open_group(mark).end()
-    end_marked(mark)
+def end_remaining(state_id: str) -> None:
+    """End what is left of a state directory's workers: in their control group, or with its id."""
+    open_group(state_id).end()
+    end_with_state_id(state_id)

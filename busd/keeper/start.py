@@ -59,7 +59,7 @@ def start_process(
 
 
 def allow_many_files() -> tuple[int, int]:
-    """Let this process have two pipes for each worker; gives the limit that workers get."""
+    """Let this process have two pipes for each worker; return the limit that workers get."""
     usual = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (usual[1], usual[1]))
     return usual
@@ -78,7 +78,7 @@ def lower(kind: int, value: int | None) -> None:
 
 
 def _tasks_limit(tasks_max: int | None) -> int | None:
-    """Give the limit of processes; the kernel counts all of the user's, and root's never."""
+    """Return the limit of processes; the kernel counts all of the user's, and root's never."""
     if tasks_max is None or os.geteuid() == 0:
         return None
     uid = os.getuid()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-MARK = "BUSD_WORKERS_OF"  # in the environment of workers: which state directory they belong to
+STATE_ID = "BUSD_WORKERS_OF"  # in the environment of workers: which state directory they belong to
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER
 _PROCESS_CONTROL = ctypes.CDLL(None, use_errno=True).prctl
@@ -33,8 +33,8 @@ class Process(NamedTuple):
     started: bytes  # with the pid, it names one process for good
 
 
-def mark_of(state: Path) -> str:
-    """Return the mark that all workers of one state directory share."""
+def state_id_of(state: Path) -> str:
+    """Return the id that all workers of one state directory have in common."""
     found = state.stat()
     text = f"{state.resolve()}:{found.st_dev}:{found.st_ino}:{os.getuid()}"
     return hashlib.sha256(text.encode()).hexdigest()[:10]
@@ -127,15 +127,15 @@ def end_descendants(root: int, patience_seconds: float = 5.0) -> list[int]:
     return _kill_all(lambda processes: descendants(processes, root), patience_seconds)
 
 
-def end_marked(mark: str, patience_seconds: float = 5.0) -> list[int]:
-    """Kill all processes of this user that were started with a mark in their environment."""
+def end_with_state_id(state_id: str, patience_seconds: float = 5.0) -> list[int]:
+    """Kill all processes of this user that were started with a state id in their environment."""
     return _kill_all(
-        lambda processes: [each for each in processes if _has_mark(each.pid, mark)],
+        lambda processes: [each for each in processes if _has_state_id(each.pid, state_id)],
         patience_seconds,
     )
 
 
-def _has_mark(pid: int, mark: str) -> bool:
+def _has_state_id(pid: int, state_id: str) -> bool:
     try:
         if Path(f"/proc/{pid}").stat().st_uid != os.geteuid():
             return False
@@ -143,7 +143,7 @@ def _has_mark(pid: int, mark: str) -> bool:
             environment = file.read(_MAX_ENVIRONMENT_BYTES)
     except OSError:
         return False
-    return f"{MARK}={mark}".encode() in environment.split(b"\0")
+    return f"{STATE_ID}={state_id}".encode() in environment.split(b"\0")
 
 
 def _kill_all(

@@ -15,7 +15,7 @@ from busd.keeper.init import Started, start_worker
 from busd.keeper.launch import Launch
 from busd.keeper.log import Tail, WorkerLog
 from busd.keeper.start import CannotStart
-from busd.keeper.tree import MARK, Process, signal_each, signal_group
+from busd.keeper.tree import STATE_ID, Process, signal_each, signal_group
 
 if TYPE_CHECKING:
     from busd.keeper.process import Keeper
@@ -65,11 +65,11 @@ class Worker:
     # -- start ---------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start it; raises CannotStart or NoCredential."""
+        """Start it; raise CannotStart or NoCredential."""
         serial = self._keeper.next_serial()
         self._credentials = self._keeper.credentials_folder(serial)
         self._errors, self._output = Tail(), Tail()
-        environment = {**self.launch.environment, MARK: self._keeper.mark}
+        environment = {**self.launch.environment, STATE_ID: self._keeper.state_id}
         group = self._keeper.group.make_inner(str(serial))
         try:
             if self.launch.credentials:

@@ -1,4 +1,4 @@
-"""The daemon's side of its talk with the keeper: one connection, orders out, reports in."""
+"""The daemon's connection to the keeper: requests out, answers and reports in."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _UCRED = struct.Struct("3i")
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What the keeper says: the answer to an order, or a report of a worker."""
+    """What the keeper sends: the answer to a request, or a report of a worker."""
 
     answer: int | None = None
     error: str | None = None
@@ -52,7 +52,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class KeeperGone(Exception):
-    """The keeper has ended, or never was there."""
+    """The keeper has ended, or was never there."""
 
 
 class KeeperLink:
@@ -65,13 +65,13 @@ class KeeperLink:
         self.on_report: Callable[[str, Report, int | None], None] = lambda *_: None
         self._stream = stream
         self._numbers = count(1)
-        self._waiting: dict[int, Callable[[Answer], None]] = {}
-        self._is_talking = anyio.Lock()
+        self._pending: dict[int, Callable[[Answer], None]] = {}
+        self._is_sending = anyio.Lock()
 
     async def ask(
-        self, order: str, on_answer: Callable[[Answer], None] | None = None, **members: object
+        self, request: str, on_answer: Callable[[Answer], None] | None = None, **members: object
     ) -> Answer:
-        """Give an order and wait for its answer; `on_answer` hears it before any later report."""
+        """Send a request and wait for its answer; `on_answer` gets it before any later report."""
         number = next(self._numbers)
         is_answered = anyio.Event()
         answers: list[Answer] = []
@@ -82,15 +82,15 @@ class KeeperLink:
                 on_answer(answer)
             is_answered.set()
 
-        self._waiting[number] = take
+        self._pending[number] = take
         try:
-            await self.tell(order, number=number, **members)
+            await self.send(request, number=number, **members)
             async with anyio.create_task_group() as either:
                 either.start_soon(self._wait_for_end, either.cancel_scope)
                 await is_answered.wait()
                 either.cancel_scope.cancel()
         finally:
-            self._waiting.pop(number, None)
+            self._pending.pop(number, None)
         if not answers:
             raise KeeperGone
         return answers[0]
@@ -99,11 +99,11 @@ class KeeperLink:
         await self.ended.wait()
         scope.cancel()
 
-    async def tell(self, order: str, **members: object) -> None:
-        """Give an order that is not answered."""
-        line = msgspec.json.encode({"order": order, **members}) + b"\n"
+    async def send(self, request: str, **members: object) -> None:
+        """Send a request that is not answered."""
+        line = msgspec.json.encode({"order": request, **members}) + b"\n"
         try:
-            async with self._is_talking:
+            async with self._is_sending:
                 # Shielded: half a line would spoil all that follow.
                 with anyio.move_on_after(_START_SECONDS, shield=True) as patience:
                     await self._stream.send(line)
@@ -114,13 +114,13 @@ class KeeperLink:
             raise KeeperGone
 
     async def serve(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Hear what the keeper says until it ends."""
+        """Receive what the keeper sends until it ends."""
         task_status.started()
         lines = BufferedByteReceiveStream(self._stream)
         try:
             while True:
                 line = await lines.receive_until(b"\n", MAX_LINE_BYTES)
-                self._hear(msgspec.json.decode(line, type=Answer))
+                self._receive(msgspec.json.decode(line, type=Answer))
         except (
             anyio.EndOfStream,
             anyio.IncompleteRead,
@@ -135,22 +135,22 @@ class KeeperLink:
             with anyio.CancelScope(shield=True):
                 await self._stream.aclose()
 
-    def _hear(self, said: Answer) -> None:
-        if said.kind:
+    def _receive(self, message: Answer) -> None:
+        if message.kind:
             report = msgspec.convert(
                 {
-                    "kind": said.kind,
-                    "reason": said.reason,
-                    "last_lines": said.last_lines,
-                    "pid": said.pid,
+                    "kind": message.kind,
+                    "reason": message.reason,
+                    "last_lines": message.last_lines,
+                    "pid": message.pid,
                 },
                 Report,
             )
-            self.on_report(said.worker, report, said.init)
-        elif said.answer in self._waiting:
-            self._waiting[said.answer](said)
-        elif said.error is not None:
-            self.refusal = said.error
+            self.on_report(message.worker, report, message.init)
+        elif message.answer in self._pending:
+            self._pending[message.answer](message)
+        elif message.error is not None:
+            self.refusal = message.error
 
     def kill(self) -> None:
         """End a keeper that does not listen; the kernel ends its workers."""
@@ -164,7 +164,7 @@ class KeeperLink:
 
 
 async def connect_keeper(state: Path) -> KeeperLink:
-    """Connect to the keeper of a state directory; raises KeeperGone if there is none."""
+    """Connect to the keeper of a state directory; raise KeeperGone if there is none."""
     folder = os.open(state, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         # Through the folder's descriptor: the path of a socket has at most 107 bytes.

@@ -80,7 +80,7 @@ def _read_files(folder: Path, count: int, after: str | None) -> list[LogLine]:
 
 
 def _lines_of(name: str, logs: int) -> list[LogLine]:
-    """Give the whole lines at the end of a file; an id is the file's number and where it ends."""
+    """Return the whole lines at the end of a file; an id is the file's number and where it ends."""
     try:
         file = open_file(name, logs, os.O_RDONLY)
     except OSError:
@@ -133,7 +133,7 @@ class Journal:
         return False
 
     async def read(self, unit: str, count: int, after: str | None = None) -> list[LogLine]:
-        """Give the last lines of a unit's worker, or the first ones after a line seen already."""
+        """Return the last lines of a unit's worker, or the first ones after a line seen already."""
         with anyio.move_on_after(_READ_SECONDS):
             return await self._read(identifier_of(unit), count, after)
         return []
@@ -183,7 +183,7 @@ class Journal:
 
 
 async def find_journal() -> Journal | None:
-    """Give the journal if it can be written and read here."""
+    """Return the journal if it can be written and read here."""
     journal = Journal()
     return journal if await anyio.Path(_SOCKET).exists() and await journal.is_usable() else None
 
@@ -212,7 +212,7 @@ async def _first_lines(process: Process, count: int) -> list[LogLine]:
 
 
 def parse_entry(said: bytes) -> LogLine:
-    """Give the line that `journalctl --output=json` has written."""
+    """Return the line that `journalctl --output=json` has written."""
     entry = msgspec.json.decode(said, type=Entry)
     text = entry.message or ""
     if not isinstance(text, str):
@@ -221,5 +221,5 @@ def parse_entry(said: bytes) -> LogLine:
 
 
 def identifier_of(unit: str) -> str:
-    """Give what the lines of a unit's worker are known by."""
+    """Return what the lines of a unit's worker are known by."""
     return unit.removesuffix(".service")

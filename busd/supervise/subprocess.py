@@ -130,7 +130,7 @@ class SubprocessSpawner:
         """End the keeper with all workers."""
         with anyio.move_on_after(self._settings.stop_seconds + _GRACE_SECONDS) as patience:
             try:
-                await link.tell("end")
+                await link.send("end")
             except KeeperGone:
                 pass
             await link.ended.wait()
@@ -144,11 +144,11 @@ class SubprocessSpawner:
             raise SpawnFailed(f"{launch.name} has been started already")
         self._starting.add(launch.name)
         try:
-            return await self._start_somehow(launch)
+            return await self._start_with_retry(launch)
         finally:
             self._starting.discard(launch.name)
 
-    async def _start_somehow(self, launch: Launch) -> SubprocessWorker:
+    async def _start_with_retry(self, launch: Launch) -> SubprocessWorker:
         try:
             return await self._start(launch)
         except KeeperGone:
@@ -162,7 +162,7 @@ class SubprocessSpawner:
         link = await self._living_link()
         started: list[SubprocessWorker] = []
 
-        def enrol(answer: Answer) -> None:
+        def register(answer: Answer) -> None:
             if answer.error is None:
                 answer = msgspec.structs.replace(answer, stop_seconds=launch.stop_seconds)
                 worker = self._worker_of(link, launch.name, launch.directory, answer)
@@ -171,16 +171,16 @@ class SubprocessSpawner:
 
         try:
             whole = launch._replace(environment=environment_of(launch))
-            answer = await link.ask("start", enrol, launch=encode_launch(whole))
+            answer = await link.ask("start", register, launch=encode_launch(whole))
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True):  # nobody wants it any more
-                await self._take_back(link, launch.name)
+                await self._cancel_start(link, launch.name)
             raise
         if not started:
             raise SpawnFailed(answer.error or "the keeper did not say why")
         return started[0]
 
-    async def _take_back(self, link: KeeperLink, name: str) -> None:
+    async def _cancel_start(self, link: KeeperLink, name: str) -> None:
         self._workers.pop(name, None)
         try:
             await link.ask("stop", worker=name)
@@ -194,20 +194,20 @@ class SubprocessSpawner:
             return None
         adopted: list[SubprocessWorker] = []
 
-        def enrol(answer: Answer) -> None:
+        def register(answer: Answer) -> None:
             if answer.error is None:
                 worker = self._worker_of(link, name, Path(answer.directory), answer)
                 self._workers[name] = worker
                 adopted.append(worker)
 
         try:
-            await link.ask("adopt", enrol, worker=name)
+            await link.ask("adopt", register, worker=name)
         except KeeperGone:
             return None
         return adopted[0] if adopted else None
 
     async def reload(self, settings: SupervisorSettings) -> list[str]:
-        """Go by other settings from now on; the keeper is told what it has to do without us."""
+        """Apply other settings; the keeper is told what it has to do without us."""
         self._settings = settings
         async with self._is_linking:
             link = self._link
@@ -231,7 +231,7 @@ class SubprocessSpawner:
     # -- the keeper ----------------------------------------------------------------------------
 
     async def _living_link(self) -> KeeperLink:
-        """Give the connection to the keeper; start one if there is none."""
+        """Return the connection to the keeper; start one if there is none."""
         async with self._is_linking:
             if self._link is None:
                 await start_keeper(self._state)

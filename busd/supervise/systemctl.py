@@ -1,4 +1,4 @@
-"""Talking to a service manager: its own programs, run and read."""
+"""The service manager, asked by its own programs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ServiceManager:
     async def run(
         self, *words: str, seconds: float = _ANSWER_SECONDS, is_slow: bool = False
     ) -> CompletedProcess[bytes]:
-        """Run a program of systemd's; raises ManagerSilent if it does not end in time."""
+        """Run a program of systemd's; raise ManagerSilent if it does not end in time."""
         try:
             async with self._slow_turns if is_slow else self._turns:
                 with anyio.fail_after(seconds):
@@ -64,7 +64,7 @@ class ServiceManager:
     async def ask(
         self, *words: str, seconds: float = _ANSWER_SECONDS, is_slow: bool = False
     ) -> str:
-        """Give the answer of `systemctl`; raises ManagerSilent if it has none."""
+        """Return the answer of `systemctl`; raise ManagerSilent if it has none."""
         command = ("systemctl", f"--{self.flavour}", *words)
         done = await self.run(*command, seconds=seconds, is_slow=is_slow)
         if done.returncode != 0:
@@ -72,19 +72,19 @@ class ServiceManager:
         return done.stdout.decode(errors="replace")
 
     async def show(self, unit: str, names: Iterable[str]) -> dict[str, str]:
-        """Give properties of a unit."""
+        """Return properties of a unit."""
         answer = await self.ask("show", unit, f"--property={','.join(names)}")
         pairs = (line.partition("=") for line in answer.splitlines())
         return {name: value for name, _, value in pairs}
 
     async def version(self) -> int:
-        """Give the manager's version; 0 if it does not say."""
+        """Return the manager's version; 0 if it does not say."""
         answer = await self.ask("show", "--property=Version", "--value")
         found = re.search(r"\d+", answer)
         return int(found[0]) if found else 0
 
     async def states(self, pattern: str) -> dict[str, str]:
-        """Give the units that match, each with its state: `active/running`, `failed/failed`."""
+        """Return the units that match, each with its state: `active/running`, `failed/failed`."""
         answer = await self.ask(
             "list-units", "--all", "--plain", "--no-legend", "--full", "--no-pager", pattern
         )

@@ -11,7 +11,7 @@ from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from busd.keeper.launch import Launch
-from busd.keeper.tree import mark_of
+from busd.keeper.tree import state_id_of
 from busd.supervise.logs import Journal
 from busd.supervise.systemctl import ManagerSilent, ServiceManager, complaint
 from busd.supervise.systemd_guard import Guards
@@ -59,14 +59,14 @@ class SystemdSpawner:
 
     async def __aenter__(self) -> SystemdSpawner:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        mark = mark_of(self._state)
-        self._prefix = unit_prefix(mark)
-        self._guards = Guards(self._manager, mark, self._folder)
+        state_id = state_id_of(self._state)
+        self._prefix = unit_prefix(state_id)
+        self._guards = Guards(self._manager, state_id, self._folder)
         self._watch = SystemdWatch(self._manager, self._guards, self._prefix, self._workers)
         try:
             await set_ceiling(self._manager, self._settings)
             self._version = await self._manager.version()
-            await self._take_stock()
+            await self._find_earlier()
             await self._guards.start(self._settings)
         except ManagerSilent as problem:
             raise SpawnFailed(f"the service manager does not do it: {problem}") from None
@@ -86,7 +86,7 @@ class SystemdSpawner:
         await self._tasks.__aexit__(None, None, None)  # it must not wrap our caller's problem
 
     async def reload(self, settings: SupervisorSettings) -> list[str]:
-        """Go by other settings from now on; what a running worker was bound to stays with it."""
+        """Apply other settings; what a running worker was bound to stays with it."""
         before, self._settings = self._settings, settings
         problems = []
         try:
@@ -101,8 +101,8 @@ class SystemdSpawner:
 
     # -- before the first worker ---------------------------------------------------------------
 
-    async def _take_stock(self) -> None:
-        """See what an earlier daemon has left; unless it is to be kept, that ends now."""
+    async def _find_earlier(self) -> None:
+        """Find the units that an earlier daemon has left; stop them unless they are to be kept."""
         states = await self._manager.states(f"{self._prefix}*.service")
         if self._settings.when_bus_stops == "stop":
             await self._stop_units(list(states))
@@ -228,7 +228,7 @@ class SystemdSpawner:
         self._watch.end(worker, "stopped", endings[-1].reason if endings else problem)
 
     async def _stop_units(self, units: list[str], seconds: float | None = None) -> str:
-        """Stop units and wait until they have; gives why not, or nothing."""
+        """Stop units and wait until they have; return why not, or nothing."""
         if not units:
             return ""
         if seconds is None:

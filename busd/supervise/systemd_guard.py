@@ -29,9 +29,9 @@ done
 class Guards:
     """The guard of new workers; and those before it, of workers that were started then."""
 
-    def __init__(self, manager: ServiceManager, mark: str, folder: Path) -> None:
+    def __init__(self, manager: ServiceManager, state_id: str, folder: Path) -> None:
         self._manager = manager
-        self._prefix = f"busd-guard-{mark}"
+        self._prefix = f"busd-guard-{state_id}"
         self._folder = folder
         self._kind = ""
         self._away_seconds = 0.0  # that the daemon may be away
@@ -40,7 +40,7 @@ class Guards:
         self.units: list[str] = []
 
     async def start(self, settings: SupervisorSettings) -> None:
-        """Be guarded from now on as the settings want it; raises ManagerSilent."""
+        """Start the guard that the settings ask for, or use one that runs; raise ManagerSilent."""
         is_kept = settings.when_bus_stops == "keep"
         self._kind = "keep" if is_kept else str(os.getpid())
         self._away_seconds = settings.adopt_seconds if is_kept else 0.0
@@ -52,13 +52,13 @@ class Guards:
             return await self._run()
 
     async def revive(self) -> None:
-        """Start another guard if this one has ended; raises ManagerSilent."""
+        """Start another guard if this one has ended; raise ManagerSilent."""
         async with self._is_starting:
             if await self.has_ended(self.unit):
                 await self._run()
 
     async def has_ended(self, unit: str) -> bool:
-        """Tell whether a guard has ended, or is just about to; raises ManagerSilent."""
+        """Return whether a guard has ended, or is just about to; raise ManagerSilent."""
         shown = await self._manager.show(unit, ("ActiveState", "Job"))
         # While workers that are bound to it end, a guard that was stopped still runs.
         return shown.get("ActiveState") != "active" or bool(shown.get("Job"))

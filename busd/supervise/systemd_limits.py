@@ -21,7 +21,7 @@ _PERIOD_MICROSECONDS = 100_000
 
 
 async def set_ceiling(manager: ServiceManager, settings: SupervisorSettings) -> None:
-    """Set the limits of all workers together; raises ManagerSilent."""
+    """Set the limits of all workers together; raise ManagerSilent."""
     memory, cpu, tasks = settings.memory_max_bytes, settings.cpu_percent, settings.tasks_max
     await manager.ask(
         "set-property",
@@ -34,7 +34,7 @@ async def set_ceiling(manager: ServiceManager, settings: SupervisorSettings) -> 
 
 
 def limit_properties(launch: Launch) -> dict[str, str]:
-    """Give the properties of a unit for the limits of a worker."""
+    """Return the properties of a unit for the limits of a worker."""
     properties = {"LimitCORE": "0"}
     if launch.memory_max_bytes is not None:
         properties["MemoryMax"] = str(launch.memory_max_bytes)

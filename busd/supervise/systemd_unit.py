@@ -56,7 +56,7 @@ class Ending(msgspec.Struct, frozen=True):
 
 
 def why_not(ending: Ending, launch: Launch) -> str | None:
-    """Say why systemd could not run a program; None if it could."""
+    """Return why systemd could not run a program; None if it could."""
     if not ending.code and ending.result == "exit-code" and launch.credentials:
         return (
             f"systemd did not bring its credentials to it: {', '.join(launch.credentials)}; "
@@ -74,9 +74,9 @@ def why_not(ending: Ending, launch: Launch) -> str | None:
     return None
 
 
-def unit_prefix(mark: str) -> str:
-    """Give what the names of all units of one state directory begin with."""
-    return f"busd-worker-{mark}-"
+def unit_prefix(state_id: str) -> str:
+    """Return what the names of all units of one state directory begin with."""
+    return f"busd-worker-{state_id}-"
 
 
 def unit_name(prefix: str, name: str) -> str:
@@ -112,7 +112,7 @@ class UnitFiles:
         self._read = 0
 
     def new_endings(self) -> list[Ending]:
-        """Give how the runs ended that have ended since the last look."""
+        """Return how the runs ended that have ended since the last look."""
         try:
             if self._endings.stat().st_size == self._read:
                 return []
@@ -127,7 +127,7 @@ class UnitFiles:
         return [Ending(*row) for row in rows if len(row) == 3]
 
     def properties(self, launch: Launch, version: int, *, has_journal: bool) -> list[str]:
-        """Give all properties of the unit, as `systemd-run` of that version takes them."""
+        """Return all properties of the unit, as `systemd-run` of that version takes them."""
         log = f"append:{launch.directory / 'logs' / FILE_NAME}"
         properties = {
             "Type": "exec",
@@ -157,7 +157,7 @@ class UnitFiles:
 
 
 def restart_properties(launch: Launch, version: int) -> dict[str, str]:
-    """Give the properties for starting it again.
+    """Return the properties for starting it again.
 
     A run that lasts longer than a minute counts as fresh: of those at most `restarts + 1` begin
     within as many minutes, of shorter ones more do.
@@ -196,7 +196,7 @@ def quoted(text: str) -> str:
 
 
 def command_of(launch: Launch) -> list[str]:
-    """Give the command line with the program's whole path; raises SpawnFailed if it is none."""
+    """Return the command line with the program's whole path; raise SpawnFailed if it is none."""
     if not launch.command or not launch.command[0]:
         raise SpawnFailed("no program is named")
     if not launch.directory.is_dir():

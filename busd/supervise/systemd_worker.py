@@ -57,7 +57,7 @@ class SystemdWorker(SupervisedProcess):
         return socket is not None and has_socket(members_of(self.control_group), socket)
 
     def on_ending(self, ending: Ending, last_lines: tuple[str, ...]) -> None:
-        """A run has ended; what comes next is up to systemd."""
+        """Report that a run has ended; what comes next is up to systemd."""
         if self.is_down:  # it was started again, and that was over before anybody looked
             self.report(Report("restarted"))
         self.pid, self.is_down, self.last_ending = None, True, ending
@@ -129,7 +129,7 @@ class SystemdWatch:
         return True
 
     def _watched(self) -> list[SystemdWorker]:
-        """Give the workers that nobody is stopping."""
+        """Return the workers that nobody is stopping."""
         return [worker for worker in self.workers.values() if not worker.is_stopping]
 
     async def _compare(self, worker: SystemdWorker, state: str | None) -> None:
@@ -146,7 +146,7 @@ class SystemdWatch:
             await self._conclude(worker)
 
     async def _conclude(self, worker: SystemdWorker) -> None:
-        """A unit is no more: say whether it ended well."""
+        """Report the end of a unit that is gone, and whether it ended well."""
         ending = worker.last_ending
         if worker.guard and await self._guards.has_ended(worker.guard):
             reason = f"systemd ended it with its guard, {worker.guard}"
@@ -177,7 +177,7 @@ class SystemdWatch:
 
 
 def _look_at_files(workers: list[SystemdWorker]) -> list[tuple[SystemdWorker, list[Ending]]]:
-    """Give the workers of which runs have ended; their logs are kept small on the way."""
+    """Return the workers of which runs have ended; their logs are kept small on the way."""
     found = []
     for worker in workers:
         worker.is_flooding = worker.journal is None and trim_log(worker.logs)
@@ -194,7 +194,7 @@ async def _report_endings(worker: SystemdWorker, endings: list[Ending]) -> None:
 
 
 def is_alive(state: str | None) -> bool:
-    """Tell whether a unit runs or will by itself."""
+    """Return whether a unit runs or will by itself."""
     return state is not None and state.partition("/")[0] not in ("inactive", "failed")
 
 
@@ -204,7 +204,7 @@ def main_pid(shown: Mapping[str, str]) -> int | None:
 
 
 def _is_in_group(pid: int, control_group: str) -> bool:
-    """Tell whether a process is in a control group, or in one within it."""
+    """Return whether a process is in a control group, or in one within it."""
     try:
         lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
     except OSError:

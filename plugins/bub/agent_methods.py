@@ -16,7 +16,7 @@ from busd_plugins.bub.chats import requested_chat
 from busd_plugins.bub.sessions import FORMAT_VERSION, Session, Status, now
 
 if TYPE_CHECKING:
-    from busd_plugins.bub.roster import Roster
+    from busd_plugins.bub.registry import Registry
 
 _SHOWN_LINES = 20
 _MAX_LINES = 1_000
@@ -108,61 +108,61 @@ class Exported(msgspec.Struct, omit_defaults=True):
     more: int = 0
 
 
-def export(roster: Roster, asked: ExportParams) -> Exported:
-    known = roster.sessions.known
+def export(registry: Registry, asked: ExportParams) -> Exported:
+    known = registry.sessions.known
     left = sorted(client_id for client_id in known if client_id > asked.after)
     shown = as_many_as_fit(known[client_id] for client_id in left)
     sessions = {session.client_id: session for session in shown}
     return Exported(FORMAT_VERSION, now(), sessions, len(left) - len(shown))
 
 
-def list_agents(roster: Roster, asked: ListParams) -> AgentList:
-    agents = [it for it in roster.agents.values() if asked.status in (None, it.session.status)]
+def list_agents(registry: Registry, asked: ListParams) -> AgentList:
+    agents = [it for it in registry.agents.values() if asked.status in (None, it.session.status)]
     latest = nlargest(asked.limit, agents, key=lambda it: it.session.last_activity)
     return AgentList(as_many_as_fit(record_of(agent) for agent in latest), len(agents))
 
 
-async def show(roster: Roster, client_id: str) -> AgentShown:
-    agent = roster.named(client_id)
-    lines = await _lines(roster, agent, _SHOWN_LINES, None)
+async def show(registry: Registry, client_id: str) -> AgentShown:
+    agent = registry.named(client_id)
+    lines = await _lines(registry, agent, _SHOWN_LINES, None)
     return AgentShown(record_of(agent), [line.text for line in lines], agent.session.settings)
 
 
-async def spawn(roster: Roster, asked: SpawnParams) -> SpawnAnswer:
+async def spawn(registry: Registry, asked: SpawnParams) -> SpawnAnswer:
     request = SpawnRequest(
         chat_id=asked.chat_id, channel=asked.channel, channel_type=asked.channel_type
     )
     try:
-        agent = roster.agent_of(requested_chat(request, roster.settings.agents.channel_types))
+        agent = registry.agent_of(requested_chat(request, registry.settings.agents.channel_types))
         await agent.ensure_running()
     except Refuse as refusal:
         return SpawnAnswer(success=False, error=refusal.reason)
     return SpawnAnswer(success=True, client_id=agent.client_id, status=agent.session.status)
 
 
-async def stop(roster: Roster, client_id: str) -> AgentRecord:
-    agent = roster.named(client_id)
+async def stop(registry: Registry, client_id: str) -> AgentRecord:
+    agent = registry.named(client_id)
     await agent.stop()
     return record_of(agent)
 
 
-async def restart(roster: Roster, client_id: str) -> AgentRecord:
-    agent = roster.named(client_id)
+async def restart(registry: Registry, client_id: str) -> AgentRecord:
+    agent = registry.named(client_id)
     await agent.worker.restart()
     await agent.ensure_running()
     return record_of(agent)
 
 
-async def logs(roster: Roster, asked: LogsParams) -> Logs:
-    lines = await _lines(roster, roster.named(asked.client_id), asked.lines, asked.after)
+async def logs(registry: Registry, asked: LogsParams) -> Logs:
+    lines = await _lines(registry, registry.named(asked.client_id), asked.lines, asked.after)
     if asked.after is not None:
         return Logs(as_many_as_fit(lines))
     return Logs(as_many_as_fit(lines[::-1])[::-1])
 
 
-async def _lines(roster: Roster, agent: Agent, count: int, after: str | None) -> list[LogLine]:
+async def _lines(registry: Registry, agent: Agent, count: int, after: str | None) -> list[LogLine]:
     session = agent.session
-    return await roster.logs.read(session.log, Path(session.workspace), count, after)
+    return await registry.logs.read(session.log, Path(session.workspace), count, after)
 
 
 def record_of(agent: Agent) -> AgentRecord:

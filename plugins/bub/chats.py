@@ -72,7 +72,7 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 def requested_chat(request: SpawnRequest, channel_types: list[str]) -> Placed:
-    """Give the chat that a `spawn_request` is for; raises Refuse saying what is wrong with it."""
+    """Return the chat that a `spawn_request` is for; raise Refuse saying what is wrong with it."""
     chat = checked_chat(request.channel, str(request.chat_id))
     channel_type = channel_of(request.channel_type)
     check_channel_type(channel_type, channel_types)
@@ -82,7 +82,7 @@ def requested_chat(request: SpawnRequest, channel_types: list[str]) -> Placed:
 def chat_of_message(
     message: TgMessage | TurnCancel, author: str, sender: str, channel_types: list[str]
 ) -> Placed:
-    """Give the chat that a message to nobody in particular is of; raises Refuse if none is said.
+    """Return the chat that a message to nobody in particular is of; raise Refuse if none is said.
 
     The address of its author says it; that of a bridge does not, so there the content may. An
     address that is not of the content's channel counts as a whole, so that chats of two channels
@@ -104,7 +104,7 @@ def chat_of_message(
 
 
 def chat_of_address(address: str) -> Chat:
-    """Give the chat that an address is of; raises Refuse if it is of none."""
+    """Return the chat that an address is of; raise Refuse if it is of none."""
     prefix, colon, rest = address.partition(":")
     if not colon:
         raise Refuse(f"{address} is not the address of a chat")
@@ -112,7 +112,7 @@ def chat_of_address(address: str) -> Chat:
 
 
 def checked_chat(channel: str, chat_id: str) -> Chat:
-    """Give a chat; raises Refuse for what can name none."""
+    """Return a chat; raise Refuse for what can name none."""
     channel = channel_of(channel)
     if not _CHANNEL.fullmatch(channel):
         raise Refuse(
@@ -142,7 +142,7 @@ def check_address(address: str) -> None:
 
 
 def _problem_of(text: str, room: int) -> str:
-    """Say why an address could not have this in it, or "" if it could."""
+    """Return why an address could not have this in it, or "" if it could."""
     if not text:
         return "it is empty"
     if len(text) > room:
@@ -157,7 +157,7 @@ def _shown(text: str) -> str:
 
 
 def refusal_of(sender: str, type_name: str) -> str | None:
-    """Say why a sender may not send a type; None if it may, or if the type is none of ours."""
+    """Return why a sender may not send a type; None if it may, or if the type is none of ours."""
     if type_name not in _KNOWN:
         return None
     kind, allowed = _kind_of(sender)

@@ -16,7 +16,7 @@ from busd_plugins.bub.workspace import put_aside, remove_folder, remove_leftover
 
 if TYPE_CHECKING:
     from busd_plugins.bub.agent import Agent
-    from busd_plugins.bub.roster import Roster
+    from busd_plugins.bub.registry import Registry
 
 _WRITE_SECONDS = 0.5
 _ROUNDS_TO_ACTIVITY = 20
@@ -29,37 +29,37 @@ _RENEW_SHARE = 10  # the time between two looks is so many times what a look tak
 _RENEWED_AT_ONCE = 20
 
 
-async def write_sessions(roster: Roster) -> None:
+async def write_sessions(registry: Registry) -> None:
     """Write what was noted, soon after; who was active when, now and then."""
     for number in count(1):
         await anyio.sleep(_WRITE_SECONDS)
         if number % _ROUNDS_TO_ACTIVITY == 0:
-            roster.note_activity()
-        await roster.flush()
+            registry.note_activity()
+        await registry.flush()
 
 
-async def stop_idle_workers(roster: Roster) -> None:
+async def stop_idle_workers(registry: Registry) -> None:
     """Stop the workers that have heard and said nothing for as long as their table allows."""
     while True:
-        tables = [*roster.settings.workers.values(), roster.worker_settings("default")]
+        tables = [*registry.settings.workers.values(), registry.worker_settings("default")]
         allowed = [table.idle_seconds for table in tables if table.idle_seconds > 0]
         shortest = min(allowed, default=_LONGEST)
         await anyio.sleep(min(max(shortest / _IDLE_CHECKS, _SHORTEST), _LONGEST))
-        heard = roster.ctx.heard([agent.client_id for agent in roster.agents.values()])
+        heard = registry.ctx.heard([agent.client_id for agent in registry.agents.values()])
         async with anyio.create_task_group() as tasks:
-            for agent in list(roster.agents.values()):
+            for agent in list(registry.agents.values()):
                 said, owed = heard.get(agent.client_id, (0, 0))
                 if said != agent.heard or owed:
                     agent.heard = said
                     agent.note_activity()
-                elif _is_idle(roster, agent):
+                elif _is_idle(registry, agent):
                     tasks.start_soon(agent.worker.stop)
 
 
-def _is_idle(roster: Roster, agent: Agent) -> bool:
-    if agent.worker.running is None or not agent.is_present or agent.worker.is_told:
+def _is_idle(registry: Registry, agent: Agent) -> bool:
+    if agent.worker.running is None or not agent.is_present or agent.worker.is_ending:
         return False
-    settings = roster.worker_settings(agent.session.channel)
+    settings = registry.worker_settings(agent.session.channel)
     allowed = settings.idle_seconds
     if allowed and not settings.agent:
         # Our own workers ack first: a silent one may still be at a turn.
@@ -67,15 +67,15 @@ def _is_idle(roster: Roster, agent: Agent) -> bool:
     return 0 < allowed < anyio.current_time() - agent.active_at
 
 
-async def forget_old_agents(roster: Roster) -> None:
+async def forget_old_agents(registry: Registry) -> None:
     """Remove the workspaces of agents that stopped long ago, and all that is known of them."""
-    await roster.is_settled.wait()
-    await anyio.to_thread.run_sync(remove_leftovers, roster.state)
+    await registry.is_settled.wait()
+    await anyio.to_thread.run_sync(remove_leftovers, registry.state)
     while True:
-        days: float = roster.settings.agents.keep_days
-        for agent in list(roster.agents.values()):
+        days: float = registry.settings.agents.keep_days
+        for agent in list(registry.agents.values()):
             if _is_over(agent) and is_older(agent.session.stopped_at, days):
-                await _forget(roster, agent)
+                await _forget(registry, agent)
         await anyio.sleep(min(max(days * _DAY_SECONDS / 4, _SHORTEST), _HOUR_SECONDS))
 
 
@@ -83,28 +83,28 @@ def _is_over(agent: Agent) -> bool:
     return not (agent.is_present or agent.worker.running or agent.worker.is_starting)
 
 
-async def _forget(roster: Roster, agent: Agent) -> None:
+async def _forget(registry: Registry, agent: Agent) -> None:
     """Put the folder aside at once: the chat may begin anew while its old files are removed."""
-    roster.forget(agent)
-    roster.sessions.forget(agent.client_id)
-    roster.ctx.log.info("agent.forgotten", agent=agent.client_id)
-    aside = put_aside(roster.state, Path(agent.session.workspace))
+    registry.forget(agent)
+    registry.sessions.forget(agent.client_id)
+    registry.ctx.log.info("agent.forgotten", agent=agent.client_id)
+    aside = put_aside(registry.state, Path(agent.session.workspace))
     if aside is not None:
         await anyio.to_thread.run_sync(remove_folder, aside)
 
 
-async def renew_workers(roster: Roster) -> None:
+async def renew_workers(registry: Registry) -> None:
     """Restart outdated workers when the settings were read again: busy ones after their turn."""
-    await roster.is_settled.wait()
+    await registry.is_settled.wait()
     at_once = anyio.CapacityLimiter(_RENEWED_AT_ONCE)
     while True:
-        reloaded = roster.reloaded = anyio.Event()
+        reloaded = registry.reloaded = anyio.Event()
         began = anyio.current_time()
-        outdated = [agent for agent in roster.agents.values() if agent.is_outdated]
+        outdated = [agent for agent in registry.agents.values() if agent.is_outdated]
         if not outdated:
             await reloaded.wait()
             continue
-        heard = roster.ctx.heard([agent.client_id for agent in outdated])
+        heard = registry.ctx.heard([agent.client_id for agent in outdated])
         owed = {name for name, (_, acks) in heard.items() if acks}
         quiet = [agent for agent in outdated if agent.client_id not in owed]
         idle = [agent for agent in quiet if not await _is_busy(agent)]
@@ -116,7 +116,7 @@ async def renew_workers(roster: Roster) -> None:
 
 
 async def _is_busy(agent: Agent) -> bool:
-    """Tell whether a worker starts, has messages before it, or is at a turn."""
+    """Return whether a worker starts, has messages before it, or is at a turn."""
     if agent.worker.is_starting or agent.waiting:
         return True
     workspace = Path(agent.session.workspace)
@@ -126,6 +126,6 @@ async def _is_busy(agent: Agent) -> bool:
 async def _renew(agent: Agent, at_once: anyio.CapacityLimiter) -> None:
     async with at_once:
         if agent.is_outdated:  # still: it may have ended meanwhile
-            agent.roster.ctx.log.info("agent.renewed", agent=agent.client_id)
+            agent.registry.ctx.log.info("agent.renewed", agent=agent.client_id)
             with suppress(Refuse):  # the bus stops
                 await agent.worker.restart()

@@ -28,7 +28,7 @@ _LOST = "peer left before it answered"  # what the bus says of an ack that will 
 _MAX_TRIES = 2
 
 
-class Errand:
+class PendingMessage:
     """A message that an agent has taken; awaiting it returns the ack."""
 
     def __init__(
@@ -36,7 +36,7 @@ class Errand:
         ctx: Context,
         number: int,
         stops: int,
-        wait_for_ack: Callable[[Errand], Awaitable[Ack]],
+        wait_for_ack: Callable[[PendingMessage], Awaitable[Ack]],
         *,
         is_worth_a_start: bool,
     ) -> None:
@@ -62,7 +62,7 @@ class Errand:
         self._is_decided.set()
 
     def refuse(self, refusal: Refuse) -> None:
-        """Give up: the sender hears why."""
+        """Refuse the message; its sender learns why."""
         self._refusal = refusal
         self._is_decided.set()
 
@@ -89,7 +89,7 @@ class Errand:
 
 
 def _ack_of(receipt: Receipt) -> Ack:
-    """Give the one ack that counts: several connections may carry the same client id."""
+    """Return the one ack that counts: several connections may carry the same client id."""
     if not receipt.accepted:
         return Ack(False, str(receipt.undelivered))
     for ack in receipt.acks:
@@ -98,58 +98,58 @@ def _ack_of(receipt: Receipt) -> Ack:
     return receipt.acks[0] if receipt.acks else Ack(False, _LOST)
 
 
-class Held:
+class PendingTotals:
     """Counts the messages that wait, of all agents together."""
 
     def __init__(self) -> None:
         self.messages = 0
         self.bytes = 0
 
-    def add(self, errand: Errand) -> None:
+    def add(self, message: PendingMessage) -> None:
         self.messages += 1
-        self.bytes += errand.size
+        self.bytes += message.size
 
-    def remove(self, errand: Errand) -> None:
+    def remove(self, message: PendingMessage) -> None:
         self.messages -= 1
-        self.bytes -= errand.size
+        self.bytes -= message.size
 
-    def has_room(self, errand: Errand) -> bool:
-        is_light = self.bytes + errand.size <= MAX_HELD_BYTES
+    def has_room(self, message: PendingMessage) -> bool:
+        is_light = self.bytes + message.size <= MAX_HELD_BYTES
         return is_light and self.messages < MAX_HELD_MESSAGES
 
 
-class Waiting:
+class PendingQueue:
     """The messages that wait for one agent."""
 
-    def __init__(self, held: Held) -> None:
-        self._held = held
-        self._errands: list[Errand] = []  # in the order they came
+    def __init__(self, totals: PendingTotals) -> None:
+        self._totals = totals
+        self._messages: list[PendingMessage] = []  # in the order they came
 
     def __len__(self) -> int:
-        return len(self._errands)
+        return len(self._messages)
 
-    def __iter__(self) -> Iterator[Errand]:
-        return iter(self._errands)
+    def __iter__(self) -> Iterator[PendingMessage]:
+        return iter(self._messages)
 
-    def check_room(self, max_waiting: int, errand: Errand) -> None:
+    def check_room(self, max_waiting: int, message: PendingMessage) -> None:
         """Raise Refuse if this one would be too much."""
-        if not self._held.has_room(errand) or len(self._errands) >= max_waiting:
+        if not self._totals.has_room(message) or len(self._messages) >= max_waiting:
             raise Refuse("agent is starting, too many messages wait", retry_seconds=_RETRY_SECONDS)
 
-    def add(self, errand: Errand) -> None:
+    def add(self, message: PendingMessage) -> None:
         """Put a message in its place: one that was lost stands before all that came later."""
-        self._held.add(errand)
-        insort(self._errands, errand, key=lambda each: each.number)
+        self._totals.add(message)
+        insort(self._messages, message, key=lambda each: each.number)
 
-    def take_all(self) -> list[Errand]:
-        """Give all that waits, in order; nothing waits then."""
-        errands, self._errands = self._errands, []
-        for errand in errands:
-            self._held.remove(errand)
-        return errands
+    def take_all(self) -> list[PendingMessage]:
+        """Return all that waits, in order; nothing waits then."""
+        messages, self._messages = self._messages, []
+        for message in messages:
+            self._totals.remove(message)
+        return messages
 
-    def discard(self, errand: Errand) -> None:
+    def discard(self, message: PendingMessage) -> None:
         """Take one out, if it is still there."""
-        if errand in self._errands:
-            self._errands.remove(errand)
-            self._held.remove(errand)
+        if message in self._messages:
+            self._messages.remove(message)
+            self._totals.remove(message)

@@ -101,7 +101,7 @@ class Sessions:
     # The loop's side
 
     async def open(self) -> None:
-        """Read what an earlier daemon left; raises NoSessions if it cannot."""
+        """Read what an earlier daemon left; raise NoSessions if it cannot."""
         async with self._writing:
             self.known = await self._in_thread(self._load)
 
@@ -123,7 +123,7 @@ class Sessions:
         self._unwritten.add(client_id)
 
     async def flush(self) -> None:
-        """Write what was noted; raises NoSessions, and all of it is written the next time."""
+        """Write what was noted; raise NoSessions, and all of it is written the next time."""
         async with self._writing:
             due, self._unwritten = self._unwritten, set()
             released, self._released = self._released, set()
@@ -139,13 +139,13 @@ class Sessions:
                 raise
 
     async def hold(self, message: HeldMessage) -> int:
-        """Write down a message that is acked now and handed over later; raises NoSessions."""
+        """Write down a message that is acked now and handed over later; raise NoSessions."""
         async with self._writing:
             number: int = await self._in_thread(self._hold, message)
             return number
 
     async def held(self) -> list[HeldMessage]:
-        """Return the messages that an earlier bus held, in order; raises NoSessions."""
+        """Return the messages that an earlier bus held, in order; raise NoSessions."""
         async with self._writing:
             found: list[HeldMessage] = await self._in_thread(self._read_held)
             return found
@@ -279,7 +279,7 @@ def _text(session: Session) -> str:
 
 
 def now() -> str:
-    """Give the time as records have it."""
+    """Return the time as records have it."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

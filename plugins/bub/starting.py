@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def config_of(session: Session) -> dict[str, Any]:
-    """Give what the config.json of its workspace says."""
+    """Return what the config.json of its workspace says."""
     return {
         "client_id": session.client_id,
         "channel": session.channel,
@@ -43,7 +43,7 @@ def supervisor_settings(agents: AgentsSettings) -> SupervisorSettings:
 def launch_of(
     session: Session, settings: WorkerSettings, agents: AgentsSettings, ctx: Context
 ) -> Launch:
-    """Give what its spawner needs to know; raises ConfigError if a secret would be seen."""
+    """Return what its spawner needs to know; raise ConfigError if a secret would be seen."""
     command = worker_command(
         settings, session.client_id, session.talkto, session.workspace, session.channel_type
     )
@@ -94,7 +94,7 @@ class Start:
         self._is_over.set()
 
     async def wait(self, seconds: float) -> None:
-        """Wait for its end; raises Refuse saying why if the worker is not there then.
+        """Wait for its end; raise Refuse saying why if the worker is not there then.
 
         One that is late only because others were started first is not refused: it goes on.
         """

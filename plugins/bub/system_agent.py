@@ -25,15 +25,15 @@ from busd import (
 )
 from busd_plugins.bub.agent import SYSTEM
 from busd_plugins.bub.chats import TurnCancel, chat_of_address, chat_of_message, requested_chat
-from busd_plugins.bub.pending import Errand
+from busd_plugins.bub.pending import PendingMessage
 from busd_plugins.bub.sessions import NoSessions
 
 if TYPE_CHECKING:
     from busd import Context
-    from busd_plugins.bub.roster import Roster
+    from busd_plugins.bub.registry import Registry
 
 
-async def spawn(roster: Roster, request: SpawnRequest | Refuse, ctx: Context) -> Ack:
+async def spawn(registry: Registry, request: SpawnRequest | Refuse, ctx: Context) -> Ack:
     """Start or find the agent of a chat; the answer is the ack, and a message of its own.
 
     A request that does not fit gets the message, too: existing bridges ignore acks. It goes to
@@ -43,7 +43,7 @@ async def spawn(roster: Roster, request: SpawnRequest | Refuse, ctx: Context) ->
     if isinstance(request, Refuse):
         result = SpawnResult(success=False, error=request.reason)
     else:
-        result = await _try_to_spawn(roster, request)
+        result = await _try_to_spawn(registry, request)
         result.chat_id = request.chat_id
     result.request_id = ctx.message_id
     ctx.post(ctx.author, result, sender=SYSTEM)
@@ -51,64 +51,64 @@ async def spawn(roster: Roster, request: SpawnRequest | Refuse, ctx: Context) ->
     return Ack(result.success, result.error or "", payload=payload)
 
 
-async def _try_to_spawn(roster: Roster, request: SpawnRequest) -> SpawnResult:
+async def _try_to_spawn(registry: Registry, request: SpawnRequest) -> SpawnResult:
     try:
-        placed = requested_chat(request, roster.settings.agents.channel_types)
-        agent = roster.agent_of(placed)
+        placed = requested_chat(request, registry.settings.agents.channel_types)
+        agent = registry.agent_of(placed)
         await agent.ensure_running()
     except Refuse as refusal:
         return SpawnResult(success=False, error=refusal.reason)
     return SpawnResult(success=True, client_id=agent.client_id, status=agent.session.status)
 
 
-def route(roster: Roster, message: TgMessage, ctx: Context) -> Errand:
+def route(registry: Registry, message: TgMessage, ctx: Context) -> PendingMessage:
     """Hand a user's words to the agent of their chat; its ack is the ack.
 
     Plain, not async: the message takes its place in the order it came.
     """
-    types = roster.settings.agents.channel_types
-    return roster.agent_of(chat_of_message(message, ctx.author, ctx.sender, types)).take(ctx)
+    types = registry.settings.agents.channel_types
+    return registry.agent_of(chat_of_message(message, ctx.author, ctx.sender, types)).take(ctx)
 
 
-def cancel(roster: Roster, event: AgentEvent, ctx: Context) -> Errand | GeneralResponse:
+def cancel(registry: Registry, event: AgentEvent, ctx: Context) -> PendingMessage | GeneralResponse:
     """Hand a `turn.cancel` to the agent of a chat; without an agent there is nothing to cancel."""
     if event.event != "turn.cancel":
         raise Refuse(f"agent_event: system:route takes turn.cancel, not {event.event[:80]}")
     wanted = event.read(TurnCancel)
-    placed = chat_of_message(wanted, ctx.author, ctx.sender, roster.settings.agents.channel_types)
-    is_known = placed.chat.agent_id in roster.agents
-    errand = roster.agent_of(placed).take_if_up(ctx) if is_known else None
-    return errand or GeneralResponse("ok", "no such turn", ctx.message_id)
+    placed = chat_of_message(wanted, ctx.author, ctx.sender, registry.settings.agents.channel_types)
+    is_known = placed.chat.agent_id in registry.agents
+    message = registry.agent_of(placed).take_if_up(ctx) if is_known else None
+    return message or GeneralResponse("ok", "no such turn", ctx.message_id)
 
 
-def stand_in(roster: Roster, payload: Raw, ctx: Context) -> Errand:
+def stand_in(registry: Registry, payload: Raw, ctx: Context) -> PendingMessage:
     """Keep a message for an agent that is absent, and start it."""
-    return roster.named(ctx.to).take(ctx)
+    return registry.named(ctx.to).take(ctx)
 
 
-async def configure(roster: Roster, wanted: Configure, ctx: Context) -> None:
+async def configure(registry: Registry, wanted: Configure, ctx: Context) -> None:
     """Change where the answers of a chat go, and its agent's settings, for good.
 
     The chat is known by the sender: that is checked, what a payload says of itself is not.
     """
-    agent = roster.named(chat_of_address(ctx.sender).agent_id)
+    agent = registry.named(chat_of_address(ctx.sender).agent_id)
     agent.configure(wanted)
-    await _keep(roster)
+    await _keep(registry)
 
 
-async def take_report(roster: Roster, event: AgentEvent, ctx: Context) -> None:
+async def take_report(registry: Registry, event: AgentEvent, ctx: Context) -> None:
     """Record what an agent was told by its chat directly (`configured`); ack all other events."""
-    agent = roster.agents.get(ctx.sender)
+    agent = registry.agents.get(ctx.sender)
     if event.event != "configured" or agent is None:
         return
     wanted = event.read(Configure)
-    agent.configure(wanted, has_worker_heard=True)
-    await _keep(roster)
+    agent.configure(wanted, is_known_to_worker=True)
+    await _keep(registry)
 
 
-async def _keep(roster: Roster) -> None:
+async def _keep(registry: Registry) -> None:
     """Write the sessions now: who configures is told when it lasts."""
     try:
-        await roster.sessions.flush()
+        await registry.sessions.flush()
     except NoSessions as problem:
         raise Refuse(str(problem), retry_seconds=5) from None

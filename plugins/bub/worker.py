@@ -15,9 +15,9 @@ import anyio.to_thread
 from busd import ConfigError, Refuse
 from busd.supervise import Report, SpawnFailed, SupervisedProcess
 from busd_plugins.bub.chats import Chat
+from busd_plugins.bub.notices import NOT_STARTED, close_turns
 from busd_plugins.bub.sessions import NoSessions, now
 from busd_plugins.bub.starting import Start, config_of
-from busd_plugins.bub.telling import NOT_STARTED, close_turns
 from busd_plugins.bub.worker_state import TRANSITIONS, WorkerState, initial_state
 from busd_plugins.bub.workspace import make_workspace, remove_folder
 
@@ -53,7 +53,7 @@ class Worker:
 
     @property
     def _ready_seconds(self) -> float:
-        seconds: float = self.agent.roster.settings.agents.ready_seconds
+        seconds: float = self.agent.registry.settings.agents.ready_seconds
         return seconds
 
     @property
@@ -61,7 +61,7 @@ class Worker:
         return self._start is not None
 
     @property
-    def is_told(self) -> bool:
+    def is_ending(self) -> bool:
         """It was told to stop, and still runs."""
         return self.state is WorkerState.ENDING
 
@@ -83,7 +83,7 @@ class Worker:
             self.state = after
             stopped_at = now() if after.has_ended else None
             self.agent.note(status=after.status, stopped_at=stopped_at)
-            self.agent.roster.ctx.log.debug(
+            self.agent.registry.ctx.log.debug(
                 "worker.changed",
                 agent=self.agent.client_id,
                 event_name=event,
@@ -107,17 +107,17 @@ class Worker:
 
     def bring_up(self, *, is_wanted: bool) -> Start:
         """Return the start in progress, or begin one."""
-        roster = self.agent.roster
+        registry = self.agent.registry
         if self._start is None:
-            if roster.is_stopping:
+            if registry.is_stopping:
                 raise Refuse("the bus is stopping", retry_seconds=1)
             self._start = Start()
             self._deadline = anyio.current_time() + self._ready_seconds
-            roster.ctx.tasks.start_soon(self._see_to, self._start)
+            registry.ctx.tasks.start_soon(self._run_start, self._start)
         self._start.is_wanted |= is_wanted
         return self._start
 
-    async def _see_to(self, start: Start) -> None:
+    async def _run_start(self, start: Start) -> None:
         """Get the worker onto the bus, and tell all who wait how that went."""
         refusal: Refuse | None = Refuse(_FAULT)
         try:
@@ -135,16 +135,16 @@ class Worker:
             start.settle(refusal)
             if refusal is not None:
                 self.agent.refuse_waiting(refusal)
-            self.agent.roster.forget_unless_kept(self.agent)
+            self.agent.registry.forget_unless_kept(self.agent)
             if self.running is None:
-                self.agent.roster.dismiss_others(self.agent)
+                self.agent.registry.disconnect_others(self.agent)
         is_final = refusal is not None and refusal.retry_seconds is None
         # What a worker that ran has left unfinished is closed by whoever watched its end.
-        if is_final and self.running is None and not self.agent.roster.is_stopping:
+        if is_final and self.running is None and not self.agent.registry.is_stopping:
             await self._close_turns("worker_failed", NOT_STARTED)
 
     async def _get_ready(self, start: Start) -> None:
-        await self.agent.roster.is_settled.wait()  # it may run already: see adopt()
+        await self.agent.registry.is_settled.wait()  # it may run already: see adopt()
         if self.state.is_expected and await self._comes_back():
             return
         if self.running is not None:
@@ -154,7 +154,7 @@ class Worker:
         if self.agent.is_present:
             self.agent.hand_over_waiting()  # somebody else with the same name stays
             return
-        self.agent.roster.check_room()
+        self.agent.registry.check_room()
         self._enter("wanted")
         await self._launch_in_turn(start)
         if not await self._comes_back():
@@ -168,10 +168,10 @@ class Worker:
         All at once they would only slow each other down: 200 interpreters on two cores take longer
         to connect, each of them, than they may. Its own time begins when its start does.
         """
-        room = self.agent.roster.room_to_start()
+        room = self.agent.registry.room_to_start()
         if room.available_tokens < 1:
             start.was_queued = True
-            self.agent.tell_queued()
+            self.agent.notify_queued()
         async with room:
             await self._launch()
             self._deadline = anyio.current_time() + self._ready_seconds
@@ -185,7 +185,7 @@ class Worker:
         return self.state is WorkerState.QUEUED and bool(self._start and self._start.was_queued)
 
     async def _comes_back(self) -> bool:
-        """Wait until the worker is on the bus; False if it has ended, raises Refuse if it failed.
+        """Wait until the worker is on the bus; False if it has ended, raise Refuse if it failed.
 
         The time runs anew with each restart, and not while the spawner waits for the next one.
         """
@@ -206,7 +206,7 @@ class Worker:
         """Stop a worker that did not connect in time."""
         seconds = self._ready_seconds
         reason = f"the worker did not connect as {self.agent.client_id} within {seconds:g} s"
-        if others := self.agent.roster.strangers_since(self._deadline - seconds):
+        if others := self.agent.registry.unknown_since(self._deadline - seconds):
             reason += f"; {', '.join(others)} joined meanwhile"
         lines = tuple(await running.last_lines())
         self._verdict = _with_lines(reason, lines)
@@ -214,17 +214,17 @@ class Worker:
         raise Refuse(self._verdict)
 
     async def _launch(self) -> None:
-        """Start the process; raises Refuse, and leaves nothing half done."""
-        agent, roster = self.agent, self.agent.roster
+        """Start the process; raise Refuse and leave nothing half done."""
+        agent, registry = self.agent, self.agent.registry
         self._verdict = self._ending = ""
-        is_new = agent.client_id not in roster.sessions.known
+        is_new = agent.client_id not in registry.sessions.known
         try:
             self._enter("launch")
-            agent.tell_launched()
+            agent.notify_launched()
             chat = Chat(agent.session.channel, agent.session.chat_id)
             workspace = await anyio.to_thread.run_sync(
                 make_workspace,
-                roster.state,
+                registry.state,
                 chat,
                 config_of(agent.session),
                 agent.session.workspace,
@@ -248,33 +248,33 @@ class Worker:
             self._enter("refused")  # unless it was spawned, or has failed
 
     async def _spawn(self) -> None:
-        agent, roster = self.agent, self.agent.roster
-        spawner = await roster.spawner_of(agent.session.channel)
-        launch, table = roster.launch_of(agent), roster.table_of(agent)
+        agent, registry = self.agent, self.agent.registry
+        spawner = await registry.spawner_of(agent.session.channel)
+        launch, table = registry.launch_of(agent), registry.table_of(agent)
         running = await spawner.start(launch)
         agent.note(systemd_unit=running.unit, spawner=spawner.name, log=running.log, table=table)
         agent.announce("spawned")
         self._take_over(running, "spawned")
         if agent.is_outdated:
-            roster.reloaded.set()  # while it was started
-        await roster.flush()  # now: a bus that comes after us finds the worker by its unit
+            registry.reloaded.set()  # while it was started
+        await registry.flush()  # now: a bus that comes after us finds the worker by its unit
 
     def adopt(self, running: SupervisedProcess) -> None:
         """Take over a worker of an earlier bus; it may take a while to find this one."""
         self._take_over(running, "adopted")
         if not self.agent.is_present:
             self.bring_up(is_wanted=False)
-            self._deadline += float(self.agent.roster.settings.agents.adopt_seconds)
+            self._deadline += float(self.agent.registry.settings.agents.adopt_seconds)
 
     def _take_over(self, running: SupervisedProcess, event: str) -> None:
         """Watch a worker that runs; it may have joined the bus before its spawner said so."""
         self.running = running
         self.ended = anyio.Event()
         self._enter(event)
-        self.agent.roster.dismiss_others(self.agent)
+        self.agent.registry.disconnect_others(self.agent)
         if self.agent.is_present:
             self.joined()
-        self.agent.roster.ctx.tasks.start_soon(self._watch, running)
+        self.agent.registry.ctx.tasks.start_soon(self._watch, running)
 
     # Watching
 
@@ -282,29 +282,29 @@ class Worker:
         try:
             async for report in running.reports():
                 self._take(running, report)
-            if not self._is_taken_up:
+            if not self._is_resumed:
                 code = "worker_failed" if self.state is WorkerState.FAILED else "stopped"
                 await self._close_turns(code, self._told_chat)
         finally:
             self.running = None
             self.ended.set()
             self.changed()
-        if self.agent.waiting and not self.agent.roster.is_stopping:
+        if self.agent.waiting and not self.agent.registry.is_stopping:
             self.bring_up(is_wanted=True)  # came while it stopped
 
     @property
-    def _is_taken_up(self) -> bool:
+    def _is_resumed(self) -> bool:
         """A later worker, of this bus or the next, goes on with the turns of one that ended."""
         start = self._start
         is_wanted = bool(self.agent.waiting) or (start is not None and start.is_wanted)
         is_started_again = self._is_restarting or is_wanted
         is_failed = self.state is WorkerState.FAILED
-        return self.agent.roster.is_stopping or (is_started_again and not is_failed)
+        return self.agent.registry.is_stopping or (is_started_again and not is_failed)
 
     async def _close_turns(self, code: str, message: str) -> None:
         # One after the other: what its end has closed is not closed again by the start that failed.
         async with self._closing:
-            await close_turns(self.agent.roster, self.agent.session, code, message)
+            await close_turns(self.agent.registry, self.agent.session, code, message)
 
     def _take(self, running: SupervisedProcess, report: Report) -> None:
         agent = self.agent
@@ -333,10 +333,10 @@ class Worker:
         agent.note(systemd_unit=running.unit)
         agent.announce("restarted", report.reason)
         self._enter("restarted")
-        agent.roster.dismiss_others(agent)
+        agent.registry.disconnect_others(agent)
         if agent.is_present:
             self.joined()  # before we heard of it
-        elif self.state.is_expected and not agent.roster.is_stopping:
+        elif self.state.is_expected and not agent.registry.is_stopping:
             self.bring_up(is_wanted=False)
 
     def _give_up(self, reason: str, last_lines: tuple[str, ...] = ()) -> None:
@@ -365,7 +365,7 @@ class Worker:
             self._is_restarting = False
         self.bring_up(is_wanted=True)
 
-    async def stop(self, say_farewell: Callable[[], Awaitable[None]] | None = None) -> None:
+    async def stop(self, cancel_turns: Callable[[], Awaitable[None]] | None = None) -> None:
         """End the worker, and come back when it is over."""
         if self._start is not None and not self.state.takes_room:
             await self._start.call_off()  # it waits for its turn
@@ -374,8 +374,8 @@ class Worker:
         running, ended = self.running, self.ended  # the next one may run before we look again
         if running is not None:
             self._enter("told")
-            if say_farewell is not None:
-                await say_farewell()
+            if cancel_turns is not None:
+                await cancel_turns()
             await running.stop()
             await self._until_gone(ended)
 

@@ -44,7 +44,7 @@ def _safe(text: str) -> str:
 
 
 def make_workspace(state: Path, chat: Chat, config: dict[str, Any], recorded: str = "") -> Path:
-    """Return the folder of a chat, created if it is missing; raises OSError and leaves no half.
+    """Return the folder of a chat, created if it is missing; raise OSError and leave no half.
 
     A session that has a `recorded` workspace keeps its folder, whatever its name is. A link in the
     place of a folder is not followed.

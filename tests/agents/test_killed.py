@@ -43,11 +43,11 @@ async def test_commands_of_workers_are_gone_when_the_bus_and_its_keeper_were_kil
     with open_daemon(loop, settings) as daemon:
         async with open_bridge(daemon) as bridge:
             assert (await bridge.route("1", "go")).success
-            family = [await told.next_pid() for _ in range(3)]
+            tree = [await told.next_pid() for _ in range(3)]
             worker = (await bridge.agent())["pid"]
-            assert all(map(is_alive, [worker, *family]))
+            assert all(map(is_alive, [worker, *tree]))
             kill_both(daemon)
-        for pid in [worker, *family]:
+        for pid in [worker, *tree]:
             await wait_for_end(pid)
         assert not told.left_behind()
         settings["workers.default.command"] = ["cat"]

@@ -13,7 +13,7 @@ from tests.keeper.keepers import keepers, parent_of, reaper_of
 from tests.supervise.conftest import SECRET, MakeLaunch, MakeSpawner, StartDaemon
 from tests.supervise.processes import Told, alive, environment_of, is_alive, wait_for_end
 from tests.supervise.test_life import STAYS
-from tests.supervise.test_process_trees import STAYS_WITH_FAMILY
+from tests.supervise.test_process_trees import STAYS_WITH_TREE
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("kind", ["subprocess"])]
 
@@ -109,13 +109,13 @@ async def test_a_worker_that_stops_its_init_process_is_ended_all_the_same(
 async def test_no_secret_of_the_daemon_is_in_the_environment_of_what_it_starts(
     start_daemon: StartDaemon, launch: MakeLaunch, told: Told, state: Path
 ) -> None:
-    daemon = start_daemon(launch(STAYS_WITH_FAMILY))
-    family = [await told.next_pid() for _ in range(3)]
+    daemon = start_daemon(launch(STAYS_WITH_TREE))
+    tree = [await told.next_pid() for _ in range(3)]
     (keeper,) = keepers(state)
     ours = [keeper, await reaper_of(keeper), parent_of(daemon.workers[0]["pid"])]
     assert any(SECRET.encode() in each for each in environment_of(daemon.process.pid))
-    for pid in (*ours, *family):
+    for pid in (*ours, *tree):
         assert not any(SECRET.encode() in each for each in environment_of(pid))
     daemon.kill()
-    for pid in (*ours, *family):
+    for pid in (*ours, *tree):
         await wait_for_end(pid)

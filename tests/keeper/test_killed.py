@@ -14,7 +14,7 @@ from tests.keeper.keepers import keepers, parent_of, read_proc, reaper_of
 from tests.supervise.conftest import MakeLaunch, MakeSpawner, StartDaemon
 from tests.supervise.processes import Told, alive, is_alive, wait_for_end
 from tests.supervise.test_life import STAYS
-from tests.supervise.test_process_trees import STAYS_WITH_FAMILY
+from tests.supervise.test_process_trees import STAYS_WITH_TREE
 
 pytestmark = pytest.mark.anyio
 
@@ -33,15 +33,15 @@ async def test_no_process_is_left_when_the_daemon_and_its_keeper_are_killed_toge
 ) -> None:
     secret = tmp_path / "secret"
     secret.write_text("hush-hush\n")
-    wanted = launch(STAYS_WITH_FAMILY, credentials={"key": str(secret)})
+    wanted = launch(STAYS_WITH_TREE, credentials={"key": str(secret)})
     daemon = start_daemon(wanted, when_bus_stops=when_bus_stops)
-    family = [await told.next_pid() for _ in range(3)]
+    tree = [await told.next_pid() for _ in range(3)]
     (keeper,) = keepers(state)
     reaper = await reaper_of(keeper)
     both = [keeper, daemon.process.pid]
     for pid in both if is_keeper_first else reversed(both):
         os.kill(pid, signal.SIGKILL)
-    for pid in [keeper, *family, reaper]:
+    for pid in [keeper, *tree, reaper]:
         await wait_for_end(pid)
     assert not told.left_behind()
     assert not (state / "credentials").exists()
@@ -51,16 +51,16 @@ async def test_no_process_is_left_when_the_daemon_and_its_keeper_are_killed_toge
 async def test_no_process_is_left_though_the_reaper_was_killed_before_the_keeper(
     start_daemon: StartDaemon, launch: MakeLaunch, told: Told, state: Path
 ) -> None:
-    daemon = start_daemon(launch(STAYS_WITH_FAMILY))
-    family = [await told.next_pid() for _ in range(3)]
+    daemon = start_daemon(launch(STAYS_WITH_TREE))
+    tree = [await told.next_pid() for _ in range(3)]
     (keeper,) = keepers(state)
     reaper = await reaper_of(keeper)
     os.kill(reaper, signal.SIGKILL)
     await wait_for_end(reaper)
-    assert alive([keeper, *family]) == [keeper, *family]
+    assert alive([keeper, *tree]) == [keeper, *tree]
     os.kill(keeper, signal.SIGKILL)
     daemon.kill()
-    for pid in family:
+    for pid in tree:
         await wait_for_end(pid)
 
 
@@ -90,25 +90,25 @@ async def test_what_is_left_when_all_of_our_processes_were_killed_is_ended_by_th
     has_groups: bool,
 ) -> None:
     """Found by its control group; without one, only what has not cleared its environment."""
-    first = start_daemon(launch(STAYS_WITH_FAMILY), has_groups=has_groups, when_bus_stops="keep")
-    family = [await told.next_pid() for _ in range(3)]
+    first = start_daemon(launch(STAYS_WITH_TREE), has_groups=has_groups, when_bus_stops="keep")
+    tree = [await told.next_pid() for _ in range(3)]
     (keeper,) = keepers(state)
-    ours = [await reaper_of(keeper), keeper, parent_of(family[-1])]
+    ours = [await reaper_of(keeper), keeper, parent_of(tree[-1])]
     for pid in ours:
         os.kill(pid, signal.SIGSTOP)  # nobody shall notice that another one ends
     for pid in (first.process.pid, *ours):
         os.kill(pid, signal.SIGKILL)
-    for pid in (*ours, family[-1]):
+    for pid in (*ours, tree[-1]):
         await wait_for_end(pid)
-    assert alive(family) == family[:-1]  # nobody is there who could end them
+    assert alive(tree) == tree[:-1]  # nobody is there who could end them
     second = start_daemon(launch(STAYS), has_groups=has_groups)
     await told.next_pid()
-    forgotten = alive(family)
+    forgotten = alive(tree)
     second.kill()
     for pid in forgotten:
         os.kill(pid, signal.SIGKILL)
     group = open_group("test")
-    has_cleared = [] if has_groups and group.can_be_entered else [family[1]]
+    has_cleared = [] if has_groups and group.can_be_entered else [tree[1]]
     group.remove()
     assert forgotten == has_cleared
 
@@ -117,12 +117,12 @@ async def test_what_is_left_when_all_of_our_processes_were_killed_is_ended_by_th
 async def test_no_process_is_left_though_the_state_directory_was_removed_before(
     start_daemon: StartDaemon, launch: MakeLaunch, told: Told, state: Path
 ) -> None:
-    daemon = start_daemon(launch(STAYS_WITH_FAMILY, stop_seconds=0.5), stop_seconds=0.5)
-    family = [await told.next_pid() for _ in range(3)]
+    daemon = start_daemon(launch(STAYS_WITH_TREE, stop_seconds=0.5), stop_seconds=0.5)
+    tree = [await told.next_pid() for _ in range(3)]
     left_keepers = keepers(state)
     shutil.rmtree(state)
     daemon.kill()
-    for pid in [*family, *left_keepers]:
+    for pid in [*tree, *left_keepers]:
         await wait_for_end(pid)
 
 

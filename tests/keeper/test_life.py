@@ -14,7 +14,7 @@ from tests.keeper.keepers import keepers
 from tests.supervise.conftest import MakeLaunch, MakeSpawner
 from tests.supervise.processes import Told, alive, is_alive, patience, wait_for_end
 from tests.supervise.test_life import STAYS
-from tests.supervise.test_process_trees import STAYS_WITH_FAMILY
+from tests.supervise.test_process_trees import STAYS_WITH_TREE
 
 pytestmark = pytest.mark.anyio
 
@@ -24,14 +24,14 @@ async def test_a_killed_keeper_takes_all_with_it_and_the_next_worker_gets_a_new_
     make_spawner: MakeSpawner, launch: MakeLaunch, told: Told, state: Path
 ) -> None:
     async with make_spawner() as spawner:
-        worker = await spawner.start(launch(STAYS_WITH_FAMILY))
-        family = [await told.next_pid() for _ in range(3)]
+        worker = await spawner.start(launch(STAYS_WITH_TREE))
+        tree = [await told.next_pid() for _ in range(3)]
         (keeper,) = keepers(state)
         os.kill(keeper, signal.SIGKILL)
         with patience():
             reports = [report async for report in worker.reports()]
         assert reports == [Report("failed", "the keeper of the workers was killed")]
-        assert not alive(family)
+        assert not alive(tree)
         assert worker.pid is None
         await spawner.start(launch(STAYS))
         assert is_alive(await told.next_pid())

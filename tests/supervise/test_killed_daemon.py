@@ -12,7 +12,7 @@ from tests.keeper.keepers import keepers
 from tests.supervise.conftest import MakeLaunch, MakeSpawner, StartDaemon
 from tests.supervise.processes import Told, alive, is_alive, wait_for_end
 from tests.supervise.test_life import STAYS
-from tests.supervise.test_process_trees import STAYS_WITH_FAMILY
+from tests.supervise.test_process_trees import STAYS_WITH_TREE
 
 pytestmark = pytest.mark.anyio
 
@@ -20,11 +20,11 @@ pytestmark = pytest.mark.anyio
 async def test_no_process_is_left_when_the_daemon_is_killed(
     start_daemon: StartDaemon, launch: MakeLaunch, told: Told, state: Path
 ) -> None:
-    daemon = start_daemon(launch(STAYS_WITH_FAMILY, stop_seconds=0.5), stop_seconds=0.5)
-    family = [await told.next_pid() for _ in range(3)]
+    daemon = start_daemon(launch(STAYS_WITH_TREE, stop_seconds=0.5), stop_seconds=0.5)
+    tree = [await told.next_pid() for _ in range(3)]
     left_keepers = keepers(state)
     daemon.kill()
-    for pid in [*family, *left_keepers]:
+    for pid in [*tree, *left_keepers]:
         await wait_for_end(pid)
     assert not told.left_behind()
 
@@ -32,17 +32,17 @@ async def test_no_process_is_left_when_the_daemon_is_killed(
 async def test_a_kept_worker_is_adopted_by_the_next_daemon(
     start_daemon: StartDaemon, launch: MakeLaunch, make_spawner: MakeSpawner, told: Told
 ) -> None:
-    daemon = start_daemon(launch(STAYS_WITH_FAMILY, restart_seconds=0.01), when_bus_stops="keep")
-    family = [await told.next_pid() for _ in range(3)]
+    daemon = start_daemon(launch(STAYS_WITH_TREE, restart_seconds=0.01), when_bus_stops="keep")
+    tree = [await told.next_pid() for _ in range(3)]
     daemon.kill()
     async with make_spawner(when_bus_stops="keep") as spawner:
         worker = await spawner.adopt("agent:w", daemon.workers[0]["unit"])
         assert worker is not None
-        assert worker.pid == family[-1]
-        assert alive(family) == family
-        os.kill(family[-1], signal.SIGKILL)
+        assert worker.pid == tree[-1]
+        assert alive(tree) == tree
+        os.kill(tree[-1], signal.SIGKILL)
         again = [await told.next_pid() for _ in range(3)]
-        assert not alive(family)
+        assert not alive(tree)
         await worker.stop()
         assert not alive(again)
         assert await spawner.adopt("agent:w", worker.unit) is None
@@ -91,11 +91,11 @@ async def test_a_kept_worker_that_nobody_adopts_ends(
 async def test_kept_workers_end_when_no_daemon_comes_back(
     start_daemon: StartDaemon, launch: MakeLaunch, told: Told, state: Path
 ) -> None:
-    daemon = start_daemon(launch(STAYS_WITH_FAMILY), when_bus_stops="keep", adopt_seconds=0.3)
-    family = [await told.next_pid() for _ in range(3)]
+    daemon = start_daemon(launch(STAYS_WITH_TREE), when_bus_stops="keep", adopt_seconds=0.3)
+    tree = [await told.next_pid() for _ in range(3)]
     left_keepers = keepers(state)
     daemon.kill()
-    for pid in [*family, *left_keepers]:
+    for pid in [*tree, *left_keepers]:
         await wait_for_end(pid)
 
 

@@ -19,7 +19,7 @@ from anyio import to_thread
 from tests.supervise.conftest import MakeLaunch
 from tests.supervise.processes import Told, wait_for_end
 from tests.supervise.test_life import STAYS
-from tests.supervise.test_process_trees import STAYS_WITH_FAMILY
+from tests.supervise.test_process_trees import STAYS_WITH_TREE
 from tests.systemd.managers import (
     ROOT,
     NoManager,
@@ -64,18 +64,16 @@ async def test_workers_of_the_systems_manager_end_when_the_daemon_is_killed(
         "settings": {"stop_seconds": 0.5},
         "manager": {"flavour": "system"},
         "backend": "trio",
-        "launches": [
-            msgspec.to_builtins(launch(STAYS_WITH_FAMILY, stop_seconds=0.5), enc_hook=str)
-        ],
+        "launches": [msgspec.to_builtins(launch(STAYS_WITH_TREE, stop_seconds=0.5), enc_hook=str)],
     }
     with started_inside(system_manager, wanted) as daemon:
         unit = json.loads(await to_thread.run_sync(daemon.readline))["unit"]
         for _ in range(3):
             await told.next_pid()
-        family = told.marked()
+        tree = told.marked()
         assert system_manager.show(unit, "ActiveState") == "active"
-    assert family
-    for pid in family:
+    assert tree
+    for pid in tree:
         await wait_for_end(pid)
     assert not told.left_behind()
 

@@ -1,4 +1,4 @@
-"""What the bus itself tells a chat about its turns, in the name of the chat's agent."""
+"""Notices of the bus itself to a chat about its turns, in the name of the chat's agent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from busd import (
 
 if TYPE_CHECKING:
     from busd import Sent
-    from busd_plugins.bub.roster import Roster
+    from busd_plugins.bub.registry import Registry
     from busd_plugins.bub.sessions import Session
 
 NOT_STARTED = "the agent could not be started"
@@ -32,8 +32,8 @@ _START_STEP = "waiting for the agent to be started"
 _PAUSES = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
-async def close_turns(roster: Roster, session: Session, code: str, message: str) -> None:
-    """Tell a chat which of its turns nobody will answer, and have no later worker take them up.
+async def close_turns(registry: Registry, session: Session, code: str, message: str) -> None:
+    """Notify a chat of the turns that nobody will answer, and have no later worker resume them.
 
     They were acked: without this they would go silent.
     """
@@ -43,21 +43,21 @@ async def close_turns(roster: Roster, session: Session, code: str, message: str)
     if not turns:
         return
     for turn in turns:
-        tell_failure(roster, session, turn, code, message)
+        send_failure(registry, session, turn, code, message)
     try:
         await anyio.to_thread.run_sync(finish_turns, workspace, turns)
     except OSError as problem:
-        roster.ctx.log.warning(
+        registry.ctx.log.warning(
             "turns.not_closed", agent=session.client_id, reason=problem.strerror or str(problem)
         )
 
 
-def tell_failure(
-    roster: Roster, session: Session, turn: UnfinishedTurn, code: str, message: str
+def send_failure(
+    registry: Registry, session: Session, turn: UnfinishedTurn, code: str, message: str
 ) -> None:
-    """Tell a chat that a turn has failed: as an event, and as a reply that every bridge shows."""
-    tell_event(
-        roster, session, "turn.error", {"turn": turn.reply_to, "code": code, "message": message}
+    """Notify a chat that a turn has failed: as an event, and as a reply that every bridge shows."""
+    _send_event(
+        registry, session, "turn.error", {"turn": turn.reply_to, "code": code, "message": message}
     )
     chat_id = session.talkto.partition(":")[2] or session.talkto
     reply = TgReply(
@@ -70,23 +70,25 @@ def tell_failure(
     def send() -> Sent:
         # The id that the agent's own reply would have: whoever gets both can tell.
         message_id = f"{turn.message_id}.reply"
-        return roster.ctx.send(
+        return registry.ctx.send(
             session.talkto, reply, sender=session.client_id, message_id=message_id
         )
 
-    roster.ctx.tasks.start_soon(_deliver, send, send())
+    registry.ctx.tasks.start_soon(_deliver, send, send())
 
 
-def tell_step(roster: Roster, session: Session, turn: UnfinishedTurn, status: StepStatus) -> None:
+def send_step(
+    registry: Registry, session: Session, turn: UnfinishedTurn, status: StepStatus
+) -> None:
     """Show that a turn waits until its agent is started, or does so no more."""
     step = {"turn": turn.reply_to, "id": f"{turn.message_id}.start", "name": _START_STEP}
-    tell_event(roster, session, "turn.step", {**step, "payload": "", "status": status})
+    _send_event(registry, session, "turn.step", {**step, "payload": "", "status": status})
 
 
-def tell_event(roster: Roster, session: Session, event: str, data: dict[str, Any]) -> None:
+def _send_event(registry: Registry, session: Session, event: str, data: dict[str, Any]) -> None:
     """Send an event of a turn to whoever shows those of the chat."""
     told = AgentEvent(event, Raw(msgspec.json.encode(data)))
-    roster.ctx.post(event_address(session.talkto), told, sender=session.client_id)
+    registry.ctx.post(event_address(session.talkto), told, sender=session.client_id)
 
 
 async def _deliver(send: Callable[[], Sent], sent: Sent) -> None:

@@ -1,4 +1,4 @@
-"""The roster: all agents that are known, who of them is on the bus, and what they share."""
+"""The registry: all agents that are known, who of them is on the bus, and what they share."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from busd import AgentEvent, Refuse, WorkerSettings
 from busd.supervise import Launch, LogReader, Spawners, SpawnFailed
 from busd_plugins.bub.agent import EVENTS, SYSTEM, Agent
 from busd_plugins.bub.chats import Placed
-from busd_plugins.bub.pending import Held
+from busd_plugins.bub.pending import PendingTotals
+from busd_plugins.bub.recovery import resend_held, resume_turns
 from busd_plugins.bub.sessions import NoSessions, Session, Sessions, now
 from busd_plugins.bub.starting import fingerprint_of, launch_of, supervisor_settings
-from busd_plugins.bub.taking_up import send_held, take_up_turns
 
 if TYPE_CHECKING:
     from busd import Context, Identity
     from busd.supervise import Spawner, SupervisedProcess
 
 _MAX_KNOWN = 50_000  # agents, running or not
-_MAX_STRANGERS = 5  # remembered
+_MAX_UNKNOWN = 5  # remembered
 _ADOPTED_AT_ONCE = 20
 
 
-class Roster:
+class Registry:
     """The agents by client id."""
 
     def __init__(self, ctx: Context) -> None:
@@ -38,11 +38,11 @@ class Roster:
         self.spawners = Spawners(ctx.state, settings, ctx.tasks.start_soon)
         self.logs = LogReader()
         self.agents: dict[str, Agent] = {}
-        self.held = Held()
+        self.held = PendingTotals()
         self.is_settled = anyio.Event()  # it is known which workers of an earlier bus still run
         self.reloaded = anyio.Event()  # the settings may not be those that workers run with
         self.is_stopping = False
-        self._strangers: dict[str, float] = {}  # agents that are none of ours, and when they joined
+        self._unknown: dict[str, float] = {}  # agents that are none of ours, and when they joined
         self._cannot_write = False
         self._starting = anyio.CapacityLimiter(1)
 
@@ -52,7 +52,7 @@ class Roster:
         return self.ctx.settings
 
     def worker_settings(self, channel: str) -> WorkerSettings:
-        """Give the table of a channel, or the default one."""
+        """Return the table of a channel, or the default one."""
         tables: dict[str, WorkerSettings] = self.settings.workers
         return tables.get(channel) or tables.get("default") or WorkerSettings()
 
@@ -77,8 +77,8 @@ class Roster:
                         tasks.start_soon(self._adopt, agent, at_once)
         finally:
             self.is_settled.set()
-        self.ctx.tasks.start_soon(take_up_turns, self)
-        self.ctx.tasks.start_soon(send_held, self)
+        self.ctx.tasks.start_soon(resume_turns, self)
+        self.ctx.tasks.start_soon(resend_held, self)
 
     async def _adopt(self, agent: Agent, at_once: anyio.CapacityLimiter) -> None:
         async with at_once:
@@ -88,7 +88,7 @@ class Roster:
         else:
             agent.worker.lost()
             agent.note(is_interrupted=True)
-            self.dismiss_others(agent)
+            self.disconnect_others(agent)
 
     async def _find_running(self, agent: Agent) -> SupervisedProcess | None:
         """Return the worker of an agent that an earlier bus started; None if it has ended.
@@ -110,7 +110,7 @@ class Roster:
         return running
 
     def agent_of(self, placed: Placed) -> Agent:
-        """Give the agent of a chat; a new one if it has none yet."""
+        """Return the agent of a chat; a new one if it has none yet."""
         chat = placed.chat
         agent = self.agents.get(chat.agent_id)
         if agent is None:
@@ -122,7 +122,7 @@ class Roster:
         return agent
 
     def named(self, client_id: str) -> Agent:
-        """Give a known agent; raises Refuse if there is none of that name."""
+        """Return a known agent; raise Refuse if there is none of that name."""
         agent = self.agents.get(client_id)
         if agent is None:
             raise Refuse(f"no agent is called {client_id[:80]}")
@@ -153,13 +153,13 @@ class Roster:
         if agent is not None:
             agent.joined()
         elif name.startswith("agent:"):
-            self._strangers.pop(name, None)
-            self._strangers[name] = anyio.current_time()
-            if len(self._strangers) > _MAX_STRANGERS:
-                del self._strangers[next(iter(self._strangers))]
+            self._unknown.pop(name, None)
+            self._unknown[name] = anyio.current_time()
+            if len(self._unknown) > _MAX_UNKNOWN:
+                del self._unknown[next(iter(self._unknown))]
 
     def refusal_of(self, name: str, identity: Identity) -> str | None:
-        """Say why a newcomer may not have a name: it is that of a worker of ours.
+        """Return why a newcomer may not have a name: it is that of a worker of ours.
 
         It is from the first start of the worker until its session is forgotten.
         """
@@ -170,15 +170,15 @@ class Roster:
             return None
         return f"{name} is the name of a worker of this bus: only its own processes may have it"
 
-    def dismiss_others(self, agent: Agent) -> None:
+    def disconnect_others(self, agent: Agent) -> None:
         """Have all leave who took the name of a worker while nobody could tell whose they are."""
         name = agent.client_id
         reason = f"{name} is the name of a worker of this bus"
         self.ctx.dismiss(name, lambda identity: self.refusal_of(name, identity) is None, reason)
 
-    def strangers_since(self, moment: float) -> list[str]:
-        """Name the agents that joined since then and are none of ours."""
-        return [name for name, joined in self._strangers.items() if joined >= moment]
+    def unknown_since(self, moment: float) -> list[str]:
+        """List the agents that joined since then and are none of ours."""
+        return [name for name, joined in self._unknown.items() if joined >= moment]
 
     def left(self, name: str) -> None:
         agent = self.agents.get(name)
@@ -192,7 +192,7 @@ class Roster:
         return await self.spawners.get(self.worker_settings(channel).spawner)
 
     def room_to_start(self) -> anyio.CapacityLimiter:
-        """Give what lets only so many workers start at a time."""
+        """Return what lets only so many workers start at a time."""
         limit = self.settings.agents.max_starting or 2 * (os.cpu_count() or 1)
         self._starting.total_tokens = limit
         return self._starting
@@ -207,7 +207,7 @@ class Roster:
             )
 
     def launch_of(self, agent: Agent) -> Launch:
-        """Give what its spawner needs to know."""
+        """Return what its spawner needs to know."""
         settings = self.worker_settings(agent.session.channel)
         return launch_of(agent.session, settings, self.settings.agents, self.ctx)
 
