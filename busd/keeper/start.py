@@ -136,7 +136,7 @@ def _in_force(pid: int, kind: int, scope: str) -> str:
 
 
 def why_not(problem: Exception, launch: Launch) -> str:
-    """Say for the one who asked why a program could not be started."""
+    """Return why a program could not be started, for whoever asked."""
     if not launch.command or not launch.command[0]:
         return "no program is named"
     program = launch.command[0]

@@ -151,7 +151,7 @@ async def list_agents(params: ListParams) -> AgentList:
 
 @plugin.method("agents.show", admin=True)
 async def show_agent(params: AgentName) -> AgentShown:
-    """Give all that is known of an agent, and the last lines it wrote."""
+    """Return all that is known of an agent, and the last lines it wrote."""
     return await agent_methods.show(await _settled_registry(), params.client_id)
 
 
@@ -175,7 +175,7 @@ async def restart_agent(params: AgentName) -> AgentRecord:
 
 @plugin.method("agents.logs", admin=True)
 async def agent_logs(params: LogsParams) -> Logs:
-    """Give the last lines that an agent's worker wrote, or those after one already seen."""
+    """Return the last lines that an agent's worker wrote, or those after one already seen."""
     return await agent_methods.logs(await _settled_registry(), params)
 
 

@@ -18,7 +18,7 @@ LIGHT = [sys.executable, "-I", "-S", str(Path(__file__).with_name("light_agent.p
 
 
 def light_workers(**more: object) -> dict[str, object]:
-    """Give settings whose workers are light, and start and stop quickly."""
+    """Return settings whose workers are light, and start and stop quickly."""
     return {
         "workers.default.agent": LIGHT,
         "workers.default.spawner": "subprocess",
@@ -61,7 +61,7 @@ class Bridge:
         return receipt.acks[0]
 
     async def wait_for(self, is_it: Callable[[str, dict[str, Any]], bool]) -> dict[str, Any]:
-        """Give the first payload that is it, heard already or yet to come."""
+        """Return the first payload that is it, heard already or yet to come."""
         with anyio.fail_after(PATIENCE_SECONDS):
             while True:
                 news = self._news
@@ -71,7 +71,7 @@ class Bridge:
                 await news.wait()
 
     async def reply(self, chat: str, number: int = 1) -> str:
-        """Give the text of the n-th reply in a chat."""
+        """Return the text of the n-th reply in a chat."""
         await self.wait_for(lambda *_: len(self.replies(chat)) >= number)
         return self.replies(chat)[number - 1]
 
@@ -83,7 +83,7 @@ class Bridge:
         ]
 
     async def event(self, name: str, number: int = 1) -> dict[str, Any]:
-        """Give the data of the n-th event of that name."""
+        """Return the data of the n-th event of that name."""
         await self.wait_for(lambda *_: len(self.events(name)) >= number)
         return self.events(name)[number - 1]
 
@@ -98,7 +98,7 @@ class Bridge:
         return await self.client.call(method, params)
 
     async def agent(self, number: int = 0) -> dict[str, Any]:
-        """Give the record of an agent."""
+        """Return the record of an agent."""
         found: dict[str, Any] = (await self.call("agents.list"))["agents"][number]
         return found
 
@@ -117,7 +117,7 @@ async def open_bridge(daemon: Daemon) -> AsyncIterator[Bridge]:
 
 
 async def next_line(bridge: Bridge, client_id: str, after: str | None = None) -> dict[str, str]:
-    """Give the first line after another one, as `busd agents logs --follow` asks for it."""
+    """Return the first line after another one, as `busd agents logs --follow` asks for it."""
     with anyio.fail_after(PATIENCE_SECONDS):
         while True:
             found = await bridge.call("agents.logs", clientId=client_id, after=after)

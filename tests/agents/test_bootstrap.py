@@ -49,7 +49,7 @@ async def test_a_spawn_request_is_answered_by_ack_and_message(loop: Loop, addres
 
 
 def assigned(bridge: Bridge) -> dict[str, Any]:
-    """Give where `route_assigned` was sent, and what it said."""
+    """Return where `route_assigned` was sent, and what it said."""
     return {to: said["content"] for to, said in bridge.heard if said["type"] == "route_assigned"}
 
 

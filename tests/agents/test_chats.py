@@ -13,7 +13,7 @@ TYPES = ["telegram", "discord", "web", "terminal"]
 
 
 def request(chat_id: str, channel: str = "telegram", channel_type: str = "telegram") -> str:
-    """Give the address of the chat that is requested, or why it is refused."""
+    """Return the address of the chat that is requested, or why it is refused."""
     try:
         asked = SpawnRequest(chat_id=chat_id, channel=channel, channel_type=channel_type)
         return requested_chat(asked, TYPES).talkto

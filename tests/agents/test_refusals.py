@@ -25,7 +25,7 @@ WORKER = Chat("telegram", "1").agent_id
 
 
 async def refusal(bridge: Bridge, chat: str, **content: str) -> str:
-    """Give the error of a spawn request, the same in the ack and in the message."""
+    """Return the error of a spawn request, the same in the ack and in the message."""
     bridge.heard.clear()
     ack = await bridge.spawn(chat, **content)
     result = await bridge.wait_for(lambda to, said: said["type"] == "spawn_result")

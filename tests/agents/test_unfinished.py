@@ -19,7 +19,7 @@ WORKER = Chat("telegram", "1").agent_id
 
 
 def kit(script: str, **more: object) -> dict[str, object]:
-    """Give settings of workers of the kit that run a shell script for each message."""
+    """Return settings of workers of the kit that run a shell script for each message."""
     return {
         "workers.default.command": ["sh", "-c", script, "say"],
         "workers.default.pass_text": "argument",

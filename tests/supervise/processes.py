@@ -31,7 +31,7 @@ class Told:
         return {"TOLD": str(self.path), MARK: self.mark}
 
     async def next_line(self) -> str:
-        """Give the next line that a worker has written."""
+        """Return the next line that a worker has written."""
         return await to_thread.run_sync(self._next_line)
 
     async def next_pid(self) -> int:
@@ -46,13 +46,13 @@ class Told:
         return line.decode()
 
     def marked(self) -> list[int]:
-        """Give the processes that still run and were started with this test's mark."""
+        """Return the processes that still run and were started with this test's mark."""
         entry = f"{MARK}={self.mark}".encode()
         pids = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
         return [pid for pid in pids if is_alive(pid) and entry in environment_of(pid)]
 
     def left_behind(self) -> list[int]:
-        """Give those that stay; what systemd runs after a worker has its mark for a moment."""
+        """Return those that stay; what systemd runs after a worker has its mark for a moment."""
         while pids := self.marked():
             for pid in pids:
                 if not has_ended(pid, LAST_MOMENT_SECONDS):
@@ -106,5 +106,5 @@ def has_ended(pid: int, seconds: float) -> bool:
 
 
 def patience() -> anyio.CancelScope:
-    """Give a test that hangs an end."""
+    """Return a test that hangs an end."""
     return anyio.CancelScope(deadline=anyio.current_time() + PATIENCE_SECONDS)
