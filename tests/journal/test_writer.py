@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -168,8 +169,10 @@ def test_readers_see_whole_batches_while_it_is_written(writer: JournalWriter, pa
     write(writer, "first")
     reader = threading.Thread(target=read)
     reader.start()
-    for number in range(100):
-        writer.write(batch(ended(call, f"{number}.{call}") for call in range(20)))
+    # For as long as the reader, which gets its turn when it may, has not looked in between.
+    end = time.monotonic() + PATIENCE_SECONDS
+    while len(counts) <= 2 and time.monotonic() < end:
+        writer.write(batch(ended(call, f"m.{call}") for call in range(20)))
         assert writer.wait_until_written(PATIENCE_SECONDS)
     is_done.set()
     reader.join(PATIENCE_SECONDS)
