@@ -79,6 +79,8 @@ async def _serve_until_signal(make_daemon: Callable[[], Daemon], on_ready: OnRea
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_obey, signals, daemon)
             await daemon.serve(on_ready)
+            # Another signal would end the process by default once nobody receives it here.
+            signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
             tasks.cancel_scope.cancel()
 
 
