@@ -250,6 +250,9 @@ class SubprocessSpawner:
         try:
             answer = await link.ask("hello", None, **self._keeper_settings())
         except KeeperGone:
+            # It may have refused us and closed before we could send anything.
+            with anyio.move_on_after(_GRACE_SECONDS):
+                await link.ended.wait()
             if link.refusal:
                 raise SpawnFailed(link.refusal) from None
             raise
