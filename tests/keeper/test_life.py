@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
-import threading
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-from anyio import to_thread
 
-from busd.keeper.daemon_side import DaemonSide
-from busd.supervise.keeper_link import KeeperLink
 from busd.supervise.subprocess import SubprocessSpawner
 from busd.supervise.worker import Report, SpawnFailed, SupervisorSettings
-from tests.daemons import PATIENCE_SECONDS
 from tests.keeper.keepers import keepers
 from tests.supervise.conftest import MakeLaunch, MakeSpawner
 from tests.supervise.processes import Told, alive, is_alive, patience, wait_for_end
@@ -68,35 +61,6 @@ async def test_a_second_daemon_with_the_same_state_is_refused_and_harms_nobody(
             await make_spawner().__aenter__()
         assert worker.pid is not None
         assert is_alive(worker.pid)
-
-
-async def test_a_refusal_is_read_also_if_the_keeper_has_closed_before_it_was_asked(
-    state: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    is_closed = threading.Event()
-    with closing(socket.socket(socket.AF_UNIX)) as listener:
-        listener.bind(str(state / "keeper.sock"))
-        listener.listen()
-
-        def refuse() -> None:
-            connection, _ = listener.accept()
-            DaemonSide.refuse(connection)
-            is_closed.set()
-
-        send = KeeperLink.send
-
-        async def send_late(link: KeeperLink, request: str, **members: object) -> None:
-            await to_thread.run_sync(is_closed.wait, PATIENCE_SECONDS)
-            await send(link, request, **members)
-
-        monkeypatch.setattr(KeeperLink, "send", send_late)
-        keeper = threading.Thread(target=refuse)
-        keeper.start()
-        spawner = SubprocessSpawner(state=state, settings=SupervisorSettings())
-        with pytest.raises(SpawnFailed, match=r"^another daemon has these workers$"):
-            await spawner.__aenter__()
-        keeper.join(PATIENCE_SECONDS)
 
 
 async def test_a_keeper_that_hangs_is_killed_and_the_workers_with_it(
