@@ -25,6 +25,7 @@ class Recorder:
     """Writes down the answers, as an endpoint would send them."""
 
     max_frame_bytes = inf
+    out = ()
 
     def __init__(self) -> None:
         self.answers: list[bytes] = []

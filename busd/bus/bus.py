@@ -16,7 +16,7 @@ from busd.bus.access import Identity, Rights
 from busd.bus.address import has_wildcard
 from busd.bus.authenticator import Authenticator
 from busd.bus.awaited import Awaited
-from busd.bus.delivery import Delivery, DeliveryLimits, FanOut, HeldBytes, Sender
+from busd.bus.delivery import Delivery, DeliveryLimits, FanOut, HeldBytes
 from busd.bus.departures import Departures
 from busd.bus.guard import NameChecks, TypeChecks
 from busd.bus.local import LocalPeer
@@ -24,7 +24,7 @@ from busd.bus.members import Members
 from busd.bus.message import NOTHING, Ack, Message, Receipt
 from busd.bus.peer import Member, Peer, RemotePeer
 from busd.bus.presence import Presence
-from busd.bus.quota import Account, Accounts, QuotaLimits
+from busd.bus.quota import Account, Accounts, Allowance, QuotaLimits
 from busd.bus.record import Record, Recorder
 from busd.bus.routes import Routes, is_glob
 from busd.bus.tally import SAMPLE_MASK, Tally
@@ -102,12 +102,12 @@ class Bus:
         message: Message,
         asker: Asker,
         request_id: RequestId,
-        sender: Sender,
+        allowance: Allowance,
         peers: tuple[Peer, ...] | None = None,
     ) -> None:
         """Carry one accepted message to everyone it is addressed to, or to some of them.
 
-        `sender` pays for it: what waits for acks is counted in its account.
+        Its sender pays for it: `allowance` counts what waits for acks.
         """
         if not message.message_id and message.message_id != 0:  # missing, or empty
             message.message_id = f"msg_{ULID()}"
@@ -127,35 +127,33 @@ class Bus:
             raise InvalidParams("sendMessage: payload must be an object", member="payload")
         if self.is_stopping:
             raise Busy("the bus is stopping", retrySeconds=1)
-        account, copies = sender.account, len(peers)
-        unanswered = account.unanswered + copies
-        if unanswered > account.may_wait:
-            raise account.refuse_message(copies)
+        copies = len(peers)
+        left = allowance.left - copies
+        if left < 0:
+            left = allowance.account.grant(allowance, copies)
         if copies > 1:
-            account.check_fan_out(copies * len(frame))
+            allowance.account.check_fan_out(copies * len(frame))
         self.last_call_id = call_id  # only now: it counts what was accepted, too
         kept = ""
         if self.recorder is not None and self.recorder.keeps_payloads:
             kept = self.recorder.keep(message.payload)
         delivery: Delivery
         # Counted before it is handed over: a busy peer refuses it at once.
-        account.unanswered = unanswered
+        allowance.left = left
+        if request_id is UNSET:
+            allowance.unasked += copies
         if copies == 1:
-            if request_id is not UNSET:
-                sender.owed += 1
-            delivery = Delivery(call_id, message, asker, request_id, sender, self.clock(), kept)
+            delivery = Delivery(call_id, message, asker, request_id, allowance, self.clock(), kept)
             peers[0].hand_over(message, frame, delivery)
         elif copies:
             asker.charge()
-            if request_id is not UNSET:
-                sender.owed += 1
             self.tally.extra_copies += copies - 1
             delivery = FanOut(
                 call_id,
                 message,
                 asker,
                 request_id,
-                sender,
+                allowance,
                 self.clock(),
                 kept,
                 copies,
@@ -177,7 +175,7 @@ class Bus:
     ) -> None:
         """Deliver to everyone but `peer`, which has it already and passes it on."""
         others = tuple(each for each in self.routes.match(message.to) if each is not peer)
-        self.deliver(message, asker, request_id, peer, others)
+        self.deliver(message, asker, request_id, peer.allowance, others)
 
     def log_message(self, message: Message, peers: list[str]) -> None:
         """Log at level debug where a message went; never what is in it."""
@@ -359,7 +357,7 @@ class Bus:
 
     def owes_answer(self, peer: RemotePeer) -> bool:
         """Return whether a message that `peer` sent is waiting for an ack that it asked for."""
-        return peer.owed > 0
+        return peer.allowance.owed > 0
 
     @property
     def unanswered(self) -> int:

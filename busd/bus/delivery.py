@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -15,7 +15,7 @@ from busd.rpc.envelope import RequestId, Result, encode, read_error
 
 if TYPE_CHECKING:
     from busd.bus.peer import Peer
-    from busd.bus.quota import Account
+    from busd.bus.quota import Allowance
 
 
 class DeliveryLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,13 +33,6 @@ _OPENING_BRACE, _CLOSING_BRACE = b"{}"
 _SHORT_CHARACTERS = 200  # of an ack's message, which need not be counted
 _LEFT_OUT = "payload left out: the acks together are too large"
 _ACK_BYTES = 400  # about what an ack has besides a payload and a long message
-
-
-class Sender(Protocol):
-    """Who sent a message, and pays for it until the last ack is in."""
-
-    owed: int  # its requests that wait for acks
-    account: Account
 
 
 class HeldBytes:
@@ -63,14 +56,13 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     message: Message
     asker: Asker
     request_id: RequestId
-    sender: Sender
+    allowance: Allowance  # of the sender, which pays until the last ack is in
     started: float  # on the bus's clock
     kept: str  # the part of the payload that is recorded
 
     def settle(self, peer: Peer, ack: Ack) -> None:
         """Take the one ack of the one peer."""
         ack.client_id = peer.name
-        sender = self.sender
         frame = b""
         if self.request_id is not UNSET:
             message_id: Any = self.message.message_id  # set by now
@@ -83,15 +75,20 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
             if len(frame) > self.asker.max_frame_bytes:
                 cut_short(ack)
                 frame = encode(Result(self.request_id, Receipt(True, message_id, [ack])))
-            sender.owed -= 1
-        sender.account.unanswered -= 1
+        else:
+            self.allowance.unasked -= 1
+        self.allowance.left += 1
         bus = peer.bus
         if not ack.success or not self.call_id & SAMPLE_MASK:
             bus.count(self, ack)
         if bus.recorder is not None:
             bus.recorder.add(self.ended_record(peer, ack, bus.clock()))
         if frame:
-            self.asker.answer_encoded(frame)
+            out = self.asker.out
+            if out:
+                out.append(frame)
+            else:
+                self.asker.answer_encoded(frame)
 
     def ended_record(self, peer: Peer, ack: Ack, ended: float) -> Record:
         """Return the record of an addressee that has answered."""
@@ -156,7 +153,9 @@ class FanOut(Delivery, eq=False, gc=False):
             self._hold(ack)
         self.acks.append(ack)
         self.missing -= 1
-        self.sender.account.unanswered -= 1
+        self.allowance.left += 1
+        if self.request_id is UNSET:
+            self.allowance.unasked -= 1
         peer.bus.note(self, peer, ack)
         if not self.missing:
             self.held.count -= self.held_bytes
@@ -166,7 +165,6 @@ class FanOut(Delivery, eq=False, gc=False):
         """Answer with all acks, or with as much of them as a frame has room for."""
         if self.request_id is UNSET:
             return
-        self.sender.owed -= 1
         message_id: Any = self.message.message_id  # set by now
         receipt = Receipt(True, message_id, self.acks)
         frame = encode(Result(self.request_id, receipt))

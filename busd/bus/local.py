@@ -11,6 +11,7 @@ from busd.bus.awaited import Entry
 from busd.bus.delivery import Delivery
 from busd.bus.message import Ack, Message
 from busd.bus.peer import BUSY_RETRY_SECONDS, connection_numbers
+from busd.bus.quota import UNLIMITED, Allowance
 
 if TYPE_CHECKING:
     from busd.bus.bus import Bus
@@ -26,6 +27,7 @@ class LocalPeer:
 
     __slots__ = (
         "account",
+        "allowance",
         "awaited",
         "bus",
         "calls",
@@ -34,7 +36,6 @@ class LocalPeer:
         "info",
         "name",
         "number",
-        "owed",
         "subscriptions",
         "take",
         "wildcards",
@@ -46,8 +47,9 @@ class LocalPeer:
         self.number = next(connection_numbers)
         self.connection_id = f"local-{self.number}"
         self.account = bus.plugin_account
+        self.allowance = Allowance(self.account, UNLIMITED)
         self.awaited: Entry | None = None
-        self.owed = self.globs = self.wildcards = 0
+        self.globs = self.wildcards = 0
         self.info = info
         self.calls: dict[int, Delivery] = {}
         self.subscriptions: set[str] = set()

@@ -16,7 +16,7 @@ from busd.bus.awaited import Entry
 from busd.bus.delivery import Delivery
 from busd.bus.guard import Guard
 from busd.bus.message import Ack, Message, read_ack
-from busd.bus.quota import Account
+from busd.bus.quota import Account, Allowance
 from busd.errors import AccessRefused, Busy, NotInitialized, RequestError
 from busd.rpc.endpoint import Asker, Endpoint
 from busd.rpc.envelope import Envelope, LooseEnvelope, RequestId
@@ -54,7 +54,7 @@ class Member(Peer, Protocol):
     subscriptions: set[str]
     wildcards: int  # how many of them are no addresses
     globs: int  # how many of them are neither addresses nor prefixes
-    owed: int  # its requests that wait for acks
+    allowance: Allowance
     account: Account
 
 
@@ -63,6 +63,7 @@ class RemotePeer(Endpoint[Message, Ack]):
 
     __slots__ = (
         "account",
+        "allowance",
         "awaited",
         "bus",
         "connection_id",
@@ -73,7 +74,6 @@ class RemotePeer(Endpoint[Message, Ack]):
         "max_unanswered",
         "name",
         "number",
-        "owed",
         "rights",
         "speaks_as",
         "subscriptions",
@@ -86,6 +86,7 @@ class RemotePeer(Endpoint[Message, Ack]):
     def __init__(self, connection: Connection, bus: Bus, account: Account) -> None:
         super().__init__(connection)
         self.account = account
+        self.allowance = Allowance(account)
         account.add_connection(1)
         connection.meter = account
         self.bus = bus
@@ -94,7 +95,7 @@ class RemotePeer(Endpoint[Message, Ack]):
         self.number = next(connection_numbers)
         self.connection_id = f"conn-{self.number}"
         self.awaited: Entry | None = None
-        self.owed = self.globs = self.wildcards = 0
+        self.globs = self.wildcards = 0
         self.name = ""
         self.info: Raw | None = None
         self.identity = Identity()
@@ -116,7 +117,7 @@ class RemotePeer(Endpoint[Message, Ack]):
             self.check_sender(message)
         if self.guard is not None:
             self.guard.check(message, self)
-        self.bus.deliver(message, asker, request_id, self)
+        self.bus.deliver(message, asker, request_id, self.allowance)
 
     def on_request(self, envelope: LooseEnvelope, asker: Asker) -> None:
         """Take any other request, unless too many answers are unread already."""
@@ -168,7 +169,10 @@ class RemotePeer(Endpoint[Message, Ack]):
         calls[delivery.call_id] = delivery
         if self.awaited is None:
             self.bus.await_acks(self, delivery.started)
-        connection.send(frame)
+        if self.out:
+            self.out.append(frame)
+        else:
+            connection.send(frame)
 
     def take_account(self, account: Account, info_bytes: int) -> None:
         """Be counted where this identity is; raise Busy if it is one too many there."""
@@ -182,12 +186,14 @@ class RemotePeer(Endpoint[Message, Ack]):
             account.add_unread(connection.unread_bytes)
             account.add_held(connection.held_bytes)
             self.account = connection.meter = account
+            self.allowance = Allowance(account)  # nothing was sent yet
             self.bus.accounts.forget(old)
         account.check_subscription(is_glob=False)
         account.add_connection(0, info_bytes)
 
     def release(self) -> None:
-        """Release what the connection has used; its patterns and messages are counted apart."""
+        """Release what the connection has used; its patterns are counted apart."""
+        self.account.close_allowance(self.allowance)
         connection = self.connection
         size = 0 if self.info is None else memoryview(self.info).nbytes
         self.account.add_connection(-1, -size)

@@ -2,11 +2,15 @@
 
 An identity is a uid, a token or a certificate; all its connections share one account. Connections
 that nothing is known of share the account of the unknown, which has a fraction of the limits.
+
+Messages that wait for acks are counted by allowances: a sender is granted a number of them by its
+account, in blocks, and a message on its way changes one number, `Allowance.left`. An account whose
+limit is reached takes back what its senders have left before it refuses anything.
 """
 
 from __future__ import annotations
 
-from math import inf
+from collections import deque
 from typing import Literal
 
 import msgspec
@@ -19,6 +23,9 @@ _MIB = 1024 * 1024
 _CONNECTION_BYTES = 6_144
 _SUBSCRIPTION_BYTES = 512
 _UNANSWERED_BYTES = 1_024
+_BLOCK = 16  # messages that an allowance grows by: 64 in flight ask for more once or twice
+_SENDERS_PER_GRANT = 32  # looked at when an account takes back what is left
+UNLIMITED = 1 << 60
 UNKNOWN = "unknown"
 
 Quota = Literal[
@@ -38,19 +45,46 @@ class QuotaLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unknown_share: float = 0.25  # of each limit: for all unknown connections together
 
 
+class Allowance:
+    """How many messages of one sender may wait for acks, and how many more that are.
+
+    `granted - left` of them wait. It outlives its sender while acks are missing.
+    """
+
+    __slots__ = ("account", "granted", "is_closed", "left", "unasked")
+
+    def __init__(self, account: Account, granted: int = 0) -> None:
+        self.account = account
+        self.granted = self.left = granted
+        self.is_closed = False  # its sender is gone; what it said before may still be worked off
+        self.unasked = 0  # of those that wait: notifications, whose acks nobody is told
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait for acks, one per addressee."""
+        return self.granted - self.left
+
+    @property
+    def owed(self) -> int:
+        """How many of these acks the sender is told."""
+        return self.granted - self.left - self.unasked
+
+
 class Account:
     """What one identity uses now."""
 
     __slots__ = (
+        "_allowances",
+        "_departed",
+        "_grants",
         "connections",
         "globs",
+        "granted",
         "held_bytes",
         "info_bytes",
         "limits",
-        "may_wait",
         "name",
         "subscriptions",
-        "unanswered",
         "unread_bytes",
     )
 
@@ -62,15 +96,20 @@ class Account:
         self.held_bytes = 0  # of frames whose end has not come yet
         self.info_bytes = 0
         self.unread_bytes = 0
-        self.unanswered = 0
+        self.granted = 0  # to all allowances together
+        self._allowances: dict[Allowance, None] = {}  # of senders that are here
+        self._departed: deque[Allowance] = deque()  # of those that are not, with acks missing
+        self._grants = 0  # asked for since the last time that all allowances were looked at
         self.limits: QuotaLimits | None = limits
-        self.may_wait: float = inf  # looked at for every message, changed when anything else is
-        self.weigh()
 
     def change(self, limits: QuotaLimits) -> None:
         """Apply new limits to what is used from now on."""
         self.limits = limits
-        self.weigh()
+
+    @property
+    def unanswered(self) -> int:
+        """How many messages of this identity wait for acks."""
+        return sum(each.waiting for each in (*self._allowances, *self._departed))
 
     @property
     def memory_bytes(self) -> int:
@@ -91,11 +130,65 @@ class Account:
     def is_empty(self) -> bool:
         return self.memory_bytes == 0
 
-    def weigh(self) -> None:
-        """Find out how many messages may wait in the memory that is left."""
-        if self.limits is not None:
-            left = self.limits.memory_bytes - self._fixed_bytes
-            self.may_wait = min(self.limits.unanswered, left // _UNANSWERED_BYTES)
+    # Messages that wait for acks
+
+    def grant(self, allowance: Allowance, copies: int) -> int:
+        """Let a sender have so many more messages waiting; return what is left to it after them.
+
+        Raise QuotaExceeded if that is too many.
+        """
+        assert self.limits is not None
+        self._grants += 1
+        room = self.limits.memory_bytes - self._fixed_bytes
+        limit = min(self.limits.unanswered, room // _UNANSWERED_BYTES)
+        missing = copies - allowance.left
+        if self.granted + missing + _BLOCK <= limit * 3 // 4:
+            missing += _BLOCK  # but none of the last quarter, of which nothing shall be unused
+        elif self.granted + missing > limit:
+            self._take_back()
+            missing = copies - allowance.left
+            if self.granted + missing > limit:
+                raise self._refuse_message(copies)
+        if not allowance.granted:  # else it is listed
+            if allowance.is_closed:
+                self._departed.append(allowance)
+            else:
+                self._allowances[allowance] = None
+        self.granted += missing
+        allowance.granted += missing
+        allowance.left += missing
+        return allowance.left - copies
+
+    def _take_back(self) -> None:
+        """Take back what is left of all allowances, unless that was done a moment ago.
+
+        Looking at a few for each grant that was asked for keeps the cost of a grant bounded,
+        however many senders the identity has.
+        """
+        if self._grants * _SENDERS_PER_GRANT < len(self._allowances) + len(self._departed):
+            return
+        self._grants = 0
+        for allowance in list(self._allowances):
+            if not self._shrink(allowance):
+                del self._allowances[allowance]
+        self._departed = deque(filter(self._shrink, self._departed))
+
+    def _shrink(self, allowance: Allowance) -> int:
+        """Take back what is left of an allowance; return how many messages still wait."""
+        self.granted -= allowance.left
+        allowance.granted -= allowance.left
+        allowance.left = 0
+        return allowance.granted
+
+    def close_allowance(self, allowance: Allowance) -> None:
+        """Take back the allowance of a sender that is gone; what still waits stays counted."""
+        allowance.is_closed = True
+        self._allowances.pop(allowance, None)
+        if self._shrink(allowance):
+            self._departed.append(allowance)
+        for _ in range(min(2, len(self._departed))):  # so that no more remain than still wait
+            if self._shrink(departed := self._departed.popleft()):
+                self._departed.append(departed)
 
     # Raise QuotaExceeded for what is too much
 
@@ -114,8 +207,15 @@ class Account:
 
     def check_memory(self) -> None:
         """Raise QuotaExceeded if too much is held already."""
-        if self.limits is not None:
-            self._check("memory", self.memory_bytes, self.limits.memory_bytes)
+        if self.limits is not None and self._uses_too_much(self.limits):
+            raise self._refusal("memory", self.limits.memory_bytes)
+
+    def _uses_too_much(self, limits: QuotaLimits) -> bool:
+        """Return whether too much memory is held; what is granted and unused is not."""
+        if self._fixed_bytes + self.granted * _UNANSWERED_BYTES > limits.memory_bytes:
+            self._grants += 1
+            self._take_back()
+        return self._fixed_bytes + self.granted * _UNANSWERED_BYTES > limits.memory_bytes
 
     def check_fan_out(self, size: int) -> None:
         """Raise QuotaExceeded if the copies of one message are too large together.
@@ -126,10 +226,9 @@ class Account:
         if self.limits is not None:
             self._check("fan_out", size, self.limits.unread_bytes // 2)
 
-    def refuse_message(self, copies: int) -> QuotaExceeded:
-        """Return why a message to so many addressees may not wait for its acks."""
+    def _refuse_message(self, copies: int) -> QuotaExceeded:
         assert self.limits is not None
-        if self.unanswered + copies > self.limits.unanswered:
+        if self.granted + copies > self.limits.unanswered:
             return self._refusal("unanswered", self.limits.unanswered)
         return self._refusal("memory", self.limits.memory_bytes)
 
@@ -147,25 +246,21 @@ class Account:
     def add_connection(self, count: int, info_bytes: int = 0) -> None:
         self.connections += count
         self.info_bytes += info_bytes
-        self.weigh()
 
     def add_subscriptions(self, count: int, globs: int) -> None:
         self.subscriptions += count
         self.globs += globs
-        self.weigh()
 
     def add_unread(self, size: int) -> bool:
         """Count bytes that a connection has not read; return whether they are too many now."""
         self.unread_bytes += size
-        self.weigh()
         limits = self.limits
         return limits is not None and self.unread_bytes > limits.unread_bytes
 
     def add_held(self, size: int) -> bool:
         """Count bytes of unfinished frames; return whether too much memory is used now."""
         self.held_bytes += size
-        self.weigh()
-        return self.limits is not None and self.memory_bytes > self.limits.memory_bytes
+        return self.limits is not None and self._uses_too_much(self.limits)
 
 
 _SETTINGS: dict[Quota, str] = {"memory": "memory_bytes", "fan_out": "half of unread_bytes"}

@@ -166,7 +166,7 @@ class Context:
             check_address(sender)
             check_message_id(sent.message_id)
             message = Message(sender=sender, to=to, message_id=sent.message_id, payload=payload)
-            running.host.bus.deliver(message, sent, request_id, running.peer)
+            running.host.bus.deliver(message, sent, request_id, running.peer.allowance)
         except RequestError as fault:
             self._refused(sent, to, fault)
         running.host.flush_soon()
@@ -243,6 +243,7 @@ class Sent:
     # As whoever asked the bus to deliver it
 
     max_frame_bytes = inf
+    out = ()
 
     def answer(self, request_id: RequestId, result: Any, /) -> None:
         self.receipt = result

@@ -41,6 +41,8 @@ class Asker(Protocol):
 
     @property
     def max_frame_bytes(self) -> float: ...  # the most that may be sent to it at once
+    @property
+    def out(self) -> list[bytes] | tuple[()]: ...  # while not empty, encoded answers may go here
     def answer(self, request_id: RequestId, result: Any, /) -> None: ...
     def answer_encoded(self, frame: bytes, /) -> None: ...
     def fail(self, request_id: RequestId, fault: RequestError, /) -> None: ...
@@ -61,7 +63,7 @@ class Endpoint(Generic[P, R]):
     are R), and says what to do with everything else.
     """
 
-    __slots__ = ("answer_encoded", "calls", "connection", "max_frame_bytes")
+    __slots__ = ("answer_encoded", "calls", "connection", "max_frame_bytes", "out")
 
     hot_method: ClassVar[str]
     # Looked up ready to be called: `self.decoder.decode` would make a bound method each time.
@@ -71,6 +73,7 @@ class Endpoint(Generic[P, R]):
         self.connection = connection
         # Sends an answer that is encoded already: looked up once, it saves a call per message.
         self.answer_encoded = connection.send
+        self.out = connection.out
         self.max_frame_bytes: float = inf  # what the other side takes
         self.calls: dict[int, Any] = {}  # call id -> Waiting; Any keeps the hot path free of casts
 
@@ -225,6 +228,8 @@ class Batch:
     The array is one frame. Room for a short error is set aside for each element before the first
     is taken; an answer that needs more than is left is replaced by that error.
     """
+
+    out = ()
 
     def __init__(self, endpoint: Endpoint[Any, Any], expected: int, room: float) -> None:
         self._endpoint = endpoint

@@ -63,7 +63,6 @@ class Connection:
         "_must_look",
         "_on_closing",
         "_on_gone",
-        "_out",
         "_put_off",
         "_reads_at_ping",
         "_rest",
@@ -72,6 +71,7 @@ class Connection:
         "_touched",
         "_turn_ends",
         "_turn_read",
+        "_unsaid",
         "_waiting_bytes",
         "clock",
         "credentials",
@@ -84,10 +84,10 @@ class Connection:
         "is_slow",
         "limits",
         "meter",
+        "out",
         "quiet_rounds",
         "reads",
         "remote",
-        "said",
         "session",
         "transport",
         "turns",
@@ -116,9 +116,7 @@ class Connection:
         # On the sweeper's clock; past it the connection is aborted. It has initialized if inf.
         self.deadline = inf
         self.reads = 0  # chunks; whoever looks twice sees whether the peer is alive
-        self.said = (
-            0  # chunks with a frame; whoever looks twice sees whether the peer said anything
-        )
+        self._unsaid = 0  # of them without a frame: parts of one, a WebSocket's pings and pongs
         self.quiet_rounds = 0
         self._reads_at_ping = 0
         self.meter: Meter = NO_METER
@@ -128,7 +126,9 @@ class Connection:
         self.is_clogged = False
         self.is_closed = False
         self.has_ended = False
-        self._out: list[bytes] = []
+        # Frames that leave with the next flush; the same list all the time. While it is not empty,
+        # a session may append to it instead of calling `send` (0.04 µs per frame).
+        self.out: list[bytes] = []
         self._touched = touched
         self._on_gone = on_gone
         self.turns = turns
@@ -163,9 +163,18 @@ class Connection:
         self.reads += 1
         size = len(data)
         try:
-            if self._rest or ((size > QUICK_BYTES or self.deadline != inf) and self._is_late(size)):
+            if self._rest:
                 self._feed_later(data)
                 return
+            if size > QUICK_BYTES or self.deadline != inf:
+                turns = self.turns
+                turns.unseen_bytes += size
+                # Late: this round of the loop has taken its time already.
+                if (
+                    turns.unseen_bytes > LOOK_BYTES or self.deadline != inf
+                ) and turns.is_round_over():
+                    self._feed_later(data)
+                    return
             receive = self.session.receive
             frames = iter(self.framer.feed(data))
             frame = None
@@ -186,8 +195,8 @@ class Connection:
                     self._wait_for_turn()
                     break
             else:
-                if frame:  # else nothing but a WebSocket's pings and pongs
-                    self.said += 1
+                if not frame:
+                    self._unsaid += 1
                 framer = self.framer  # another one if the first byte has decided, or on closing
                 if framer.wants_flush or framer.violation is not None:
                     self._judge_framing()
@@ -385,12 +394,6 @@ class Connection:
         if not (self.has_ended or self.is_clogged or self._is_held_back):
             self.transport.resume_reading()
 
-    def _is_late(self, size: int) -> bool:
-        """Return whether a chunk comes when this round of the loop has taken its time already."""
-        turns = self.turns
-        turns.unseen_bytes += size
-        return (turns.unseen_bytes > LOOK_BYTES or self.deadline != inf) and turns.is_round_over()
-
     def _feed_later(self, data: bytes) -> None:
         """Have a chunk worked off after what waits already, here and elsewhere."""
         had_rest = bool(self._rest)
@@ -403,7 +406,6 @@ class Connection:
 
     def _keep(self, frames: Iterator[bytes | None], size: int) -> None:
         """Keep the frames of a chunk of `size` bytes that cannot be worked off now."""
-        self.said += 1
         self._rest.append(frames)
         self._rest_bytes += size
         self.hold(size)
@@ -423,9 +425,14 @@ class Connection:
 
     # Called by the session
 
+    @property
+    def said(self) -> int:
+        """Chunks with a frame; whoever looks twice sees whether the peer said anything."""
+        return self.reads - self._unsaid
+
     def send(self, frame: bytes) -> None:
         """Put one frame on the way; it leaves with the next flush."""
-        out = self._out
+        out = self.out
         if not out:
             if self.is_closed:
                 return
@@ -434,18 +441,25 @@ class Connection:
 
     def put_off(self) -> None:
         """Keep apart what waits: whatever is sent from now on is written out at once, behind it."""
-        self._put_off += tuple(self._out)
-        self._out.clear()
+        self._put_off += tuple(self.out)
+        self.out.clear()
 
     def has_unsent(self) -> bool:
         """True while a frame has not even been given to the transport."""
-        return bool(self._out or self._put_off)
+        return bool(self.out or self._put_off)
 
     def flush(self) -> None:
         """Write out what waits; called once per chunk, not per frame."""
         if self.is_closed:
             return
-        self._write_out()
+        if self._put_off:
+            self._write_out()
+        else:
+            buffers = self.framer.encode(self.out)
+            if len(buffers) == 1:
+                self.transport.write(buffers[0])
+            elif buffers:
+                self.transport.writelines(buffers)
         if self.is_slow:
             self._measure()
             if self.unread_bytes > self.limits.max_unread_bytes:
@@ -456,9 +470,9 @@ class Connection:
 
     def _write_out(self) -> None:
         if self._put_off:
-            self._out[:0] = self._put_off
+            self.out[:0] = self._put_off
             self._put_off = ()
-        buffers = self.framer.encode(self._out)
+        buffers = self.framer.encode(self.out)
         if len(buffers) == 1:
             self.transport.write(buffers[0])
         elif buffers:
@@ -514,7 +528,7 @@ class Connection:
         """Notify the session, once, that nothing more goes in or out."""
         if not self.is_closed:
             self.is_closed = True
-            self._out.clear()
+            self.out.clear()
             self._put_off = ()
             self._rest.clear()
             self._waiting_bytes -= self._rest_bytes

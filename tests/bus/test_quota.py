@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from busd.bus.delivery import DeliveryLimits
-from busd.bus.quota import QuotaLimits
+from busd.bus.quota import Account, Allowance, QuotaLimits
 from busd.errors import CallRefused, QuotaExceeded
 from busd.testing import MemoryBus, ScriptedPeer
 from busd.wire.connection import WireLimits
@@ -196,3 +196,59 @@ def test_nothing_is_counted_when_everybody_is_gone() -> None:
     for peer in (waiting, *peers):
         peer.leave()
     assert used(bus) == {}
+
+
+def test_what_one_connection_does_not_use_another_of_its_identity_may() -> None:
+    bus = MemoryBus(quota=QuotaLimits(unanswered=64))
+    senders = [join(bus, f"a:{number}", ALICE) for number in range(8)]
+    sink = join(bus, "sink", BOB)
+    for sender in senders:  # each is granted more than it uses
+        sender.send("sink", {})
+        sink.next_message().ack()
+    for _ in range(64):
+        senders[0].send("sink", {})
+    assert send_to(senders[0], "sink") == ("quota.unanswered", 64)
+    assert send_to(senders[1], "sink") == ("quota.unanswered", 64)
+    sink.next_message().ack()
+    senders[1].send("sink", {})
+    assert used(bus)["uid 1"][-1] == 64
+
+
+def test_a_sender_that_left_is_forgotten_once_its_messages_are_answered() -> None:
+    bus = MemoryBus(quota=QuotaLimits(unanswered=100))
+    sink = join(bus, "sink", BOB)
+    stays = join(bus, "a:stays", ALICE)
+    for round_number in range(500):
+        sender = join(bus, f"a:{round_number}", ALICE)
+        sender.notify("sink", {})
+        sender.leave()
+        sink.next_message().ack()
+    account = bus.core.accounts.by_name["uid 1"]
+    assert account.unanswered == 0
+    assert account.granted <= 2  # not yet looked at
+    for _ in range(100):
+        stays.send("sink", {})
+    assert send_to(stays, "sink") == ("quota.unanswered", 100)
+
+
+def test_the_cost_of_a_refusal_does_not_grow_with_the_senders_of_an_identity() -> None:
+    bus = MemoryBus(DeliveryLimits(max_unanswered=4_000), quota=QuotaLimits(unanswered=2_000))
+    join(bus, "sink", BOB)
+    senders = [join(bus, f"a:{number}", ALICE) for number in range(2_000)]
+    for sender in senders:
+        sender.notify("sink", {})
+    account = bus.core.accounts.by_name["uid 1"]
+    assert account.unanswered == 2_000
+    looked_at = 0
+    shrink = Account._shrink
+
+    def counting(self: Account, allowance: Allowance) -> int:
+        nonlocal looked_at
+        looked_at += 1
+        return shrink(self, allowance)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Account, "_shrink", counting)
+        for sender in senders[:500]:
+            send_to(sender, "sink")
+    assert looked_at <= 500 * 32 + 2_000

@@ -23,6 +23,7 @@ class Listener:
     """Keeps the answers that it is given."""
 
     max_frame_bytes = inf
+    out = ()
 
     def __init__(self) -> None:
         self.heard: list[tuple[RequestId, Any]] = []

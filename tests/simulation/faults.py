@@ -91,7 +91,7 @@ def hands_over_in_another_order(patch: pytest.MonkeyPatch) -> None:
 
     def jumping_the_queue(self: Connection, frame: bytes) -> None:
         send(self, frame)
-        self._out.sort(reverse=True)
+        self.out.sort(reverse=True)
 
     patch.setattr(Connection, "send", jumping_the_queue)
 
@@ -138,7 +138,7 @@ def charges_for_answered_messages(patch: pytest.MonkeyPatch) -> None:
 
     def charging(self: Delivery, peer: Any, ack: Ack) -> None:
         settle(self, peer, ack)
-        self.sender.account.unanswered += 1
+        self.allowance.left -= 1
 
     patch.setattr(Delivery, "settle", charging)
 
