@@ -14,15 +14,14 @@ import click
 import msgspec
 
 import tests.conftest  # noqa: F401 - makes the bundled plugins importable
-from busd.agent.settings import WorkerSettings
-from busd.bus.access import Grant
 from busd.cli.main import cli
 from busd.errors import NotInitialized, RequestError
 from busd.ops.admin import admin_methods
 from busd.ops.running import RunningBus
 from busd.plugin.plugin import HOOKS, Plugin
 from busd.settings.config import Settings
-from busd.settings.defaults import ABOUT, default_of, encode_value
+from busd.settings.defaults import encode_value
+from busd.settings.description import describe
 from busd_plugins.bub import plugin as bub
 from tests.daemons import open_daemon
 from tests.http_pages import fetch
@@ -35,7 +34,6 @@ USER_DEFAULTS = {
     "listen": "the user's Unix socket, `tcp://127.0.0.1:7892`",
     "state": "`~/.local/state/busd`",
 }
-_SUBTABLES: dict[str, type[msgspec.Struct]] = {"workers": WorkerSettings, "grant": Grant}
 COMMON_OPTIONS = ("--address", "--json")
 
 
@@ -79,22 +77,10 @@ def minus(code: int) -> str:
 
 
 def settings() -> Rows:
-    defaults = _defaults(Settings(), "") | USER_DEFAULTS
-    return [[f"`{name}`", default, ABOUT[name]] for name, default in defaults.items()]
-
-
-def _defaults(values: msgspec.Struct, prefix: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for field in msgspec.structs.fields(values):
-        value = getattr(values, field.name)
-        if isinstance(value, msgspec.Struct):
-            found |= _defaults(value, f"{prefix}{field.name}.")
-        else:
-            found[prefix + field.name] = _shown(value)
-        members = msgspec.structs.fields(_SUBTABLES[field.name]) if field.name in _SUBTABLES else ()
-        for member in members:
-            found[f"{field.name}.{member.name}"] = _shown(default_of(member))
-    return found
+    return [
+        [f"`{each.name}`", USER_DEFAULTS.get(each.name, _shown(each.default)), each.about]
+        for each in describe(Settings())
+    ]
 
 
 def _shown(default: object) -> str:

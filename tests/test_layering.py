@@ -22,7 +22,8 @@ PLUGIN_SOURCES = sorted(PLUGINS.rglob("*.py"))
 # Each layer may import itself and what stands to its left; `bus` and `client` are neighbours,
 # but a client speaks of the same addresses and messages as the bus.
 LAYERS = (
-    "errors",
+    "errors quantities",
+    "struct_faults",
     "wire",
     "rpc keeper",
     "bus client",

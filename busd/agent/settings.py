@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+
+from busd.quantities import (
+    Bytes,
+    Count,
+    CountOrZero,
+    Days,
+    Percent,
+    Seconds,
+    SecondsOrZero,
+    about,
+)
 
 WhenBusy = Literal["queue", "interrupt", "merge", "reject"]
 SpawnerName = Literal["auto", "systemd", "subprocess"]
@@ -16,43 +27,86 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     With no program at all the built-in echo answers.
     """
 
-    command: list[str] = []  # any program: a message's text in, the answer out
-    agent: list[str] = []  # instead: a program that is itself a peer of the bus
-    openai_url: str = ""  # instead: an endpoint that speaks OpenAI's chat completions
-    model: str = ""
-    pass_text: Literal["stdin", "argument"] = "stdin"  # noqa: S105 - no password
-    persistent: Literal["no", "lines", "json"] = "no"  # one process for the whole conversation
-    until: str = ""  # persistent lines: this line ends an answer
-    prompt: str = ""  # persistent lines: what the program shows when it waits for the next line
-    stream: bool = False  # send each line as it comes
-    when_busy: WhenBusy = "queue"  # a message that comes during a turn
-    turn_seconds: float = 300.0
-    idle_seconds: float = 900.0  # without a message; then the worker is stopped until the next
-    spawner: SpawnerName = "auto"
-    environment: dict[str, str] = {}
-    credentials: dict[str, str] = {}  # name -> file that holds a secret
-    memory_max_bytes: int | None = None
-    file_max_bytes: int | None = None  # of any one file it writes
-    cpu_percent: int | None = None
-    tasks_max: int | None = None
-    restarts: int = 5  # in a row, before it is called failed
-    restart_seconds: float = 0.5  # before the first one; doubled each time, up to 30
+    command: Annotated[
+        list[str],
+        about("Any program that reads a message's text and prints the answer. Default: an echo."),
+    ] = []
+    agent: Annotated[list[str], about("Instead: a program that is itself a peer of the bus.")] = []
+    openai_url: Annotated[
+        str, about("Instead: an endpoint with the OpenAI chat completions API.")
+    ] = ""
+    model: Annotated[str, about("The model to use at that endpoint.")] = ""
+    pass_text: Annotated[
+        Literal["stdin", "argument"], about("How the program gets the text: `stdin` or `argument`.")
+    ] = "stdin"  # noqa: S105 - no password
+    persistent: Annotated[
+        Literal["no", "lines", "json"],
+        about("One process for the whole conversation: `no`, `lines` or `json`."),
+    ] = "no"
+    until: Annotated[str, about("The line that ends an answer if `persistent` is `lines`.")] = ""
+    prompt: Annotated[
+        str, about("The prompt that such a program prints when it waits for the next line.")
+    ] = ""
+    stream: Annotated[bool, about("Send each line of the answer as soon as it is printed.")] = False
+    when_busy: Annotated[
+        WhenBusy, about("A message during a turn: `queue`, `interrupt`, `merge` or `reject`.")
+    ] = "queue"
+    turn_seconds: Annotated[Seconds, about("Time limit per turn.")] = 300.0
+    idle_seconds: Annotated[
+        SecondsOrZero, about("Time without a message after which the worker is stopped; 0: never.")
+    ] = 900.0
+    spawner: Annotated[
+        SpawnerName, about("`systemd`, `subprocess`, or `auto` for the best one available.")
+    ] = "auto"
+    environment: Annotated[
+        dict[str, str], about("Additional environment variables. Not for secrets.")
+    ] = {}
+    credentials: Annotated[
+        dict[str, str], about("Names and files of secrets, found in `$CREDENTIALS_DIRECTORY`.")
+    ] = {}
+    memory_max_bytes: Annotated[Bytes | None, about("Memory of one worker.")] = None
+    file_max_bytes: Annotated[Bytes | None, about("Largest file that a worker may write.")] = None
+    cpu_percent: Annotated[
+        Percent | None, about("Processor time of one worker; 100 is one core.")
+    ] = None
+    tasks_max: Annotated[Count | None, about("Processes and threads of one worker.")] = None
+    restarts: Annotated[
+        CountOrZero, about("Consecutive failures after which a worker is not restarted.")
+    ] = 5
+    restart_seconds: Annotated[
+        Seconds, about("Delay before the first restart; doubled each time, up to 30 seconds.")
+    ] = 0.5
 
 
 class AgentsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What holds for all workers together."""
 
-    ready_seconds: float = 30.0  # from start to `initialize`
-    stop_seconds: float = 5.0  # from asking a worker to end to killing it
-    max_workers: int = 1_000
-    max_starting: int | None = None  # at a time; twice the cores
-    max_waiting: int = 1_000  # messages held for one worker that is starting
-    channel_types: list[str] = msgspec.field(
-        default_factory=lambda: ["telegram", "discord", "web", "terminal"]
-    )
-    when_bus_stops: Literal["stop", "keep"] = "stop"
-    adopt_seconds: float = 60.0  # how long kept workers wait for the bus to come back
-    memory_max_bytes: int | None = None  # of all workers together (systemd)
-    cpu_percent: int | None = None
-    tasks_max: int | None = None
-    keep_days: float = 90.0  # workspaces of agents that have stopped
+    ready_seconds: Annotated[
+        Seconds, about("Time a worker has from its start to `initialize`.")
+    ] = 30.0
+    stop_seconds: Annotated[Seconds, about("Time a worker has to exit before it is killed.")] = 5.0
+    max_workers: Annotated[Count, about("Maximum number of workers.")] = 1_000
+    max_starting: Annotated[
+        Count | None, about("Workers that may start at the same time. Default: twice the cores.")
+    ] = None
+    max_waiting: Annotated[Count, about("Messages held for one worker that is starting.")] = 1_000
+    channel_types: Annotated[
+        list[str], about("Types of channel that a `spawn_request` may name.")
+    ] = msgspec.field(default_factory=lambda: ["telegram", "discord", "web", "terminal"])
+    when_bus_stops: Annotated[
+        Literal["stop", "keep"],
+        about("`stop` workers with the bus, or `keep` them for the next one."),
+    ] = "stop"
+    adopt_seconds: Annotated[
+        Seconds, about("Time that kept workers wait for the bus to return.")
+    ] = 60.0
+    memory_max_bytes: Annotated[
+        Bytes | None, about("Memory of all workers together (systemd).")
+    ] = None
+    cpu_percent: Annotated[
+        Percent | None, about("Processor time of all workers together (systemd).")
+    ] = None
+    tasks_max: Annotated[
+        Count | None, about("Processes and threads of all workers together (systemd).")
+    ] = None
+    keep_days: Annotated[Days, about("How long workspaces of stopped agents are kept.")] = 90.0

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from math import inf
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
 from busd.bus.address import check_pattern, compile_glob, has_wildcard
 from busd.errors import AuthenticationFailed, ConfigError, MalformedPattern
-from busd.wire.connection import MIN_FRAME_BYTES
+from busd.quantities import Count, Rate, Uid, about
+from busd.wire.connection import FrameBytes
 
 Policy = Literal["open", "strict"]
 EVERYTHING = ("*",)
@@ -25,19 +25,27 @@ class Grant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     reserved: ClassVar[tuple[str, ...]] = OWN_NAMES  # beginnings of names that `*` does not give
 
-    name: str = ""
-    uid: int | None = None
-    unit: str = ""
-    token: str = ""
-    certificate: str = ""
-    client_ids: tuple[str, ...] = ("*",)  # the names it may take
-    speak_as: tuple[str, ...] = ()  # senders it may use besides its own name
-    send_to: tuple[str, ...] = ("*",)
-    subscribe: tuple[str, ...] = ("*",)
-    messages_per_second: float | None = None
-    burst: int = 100  # messages at once, before the rate counts
-    max_frame_bytes: int | None = None
-    admin: bool = False  # may manage tokens and read the activity log
+    name: Annotated[str, about("Name of the grant in rules and logs. Default: its number.")] = ""
+    uid: Annotated[Uid | None, about("Applies to this user's processes on the Unix socket.")] = None
+    unit: Annotated[str, about("Applies to this systemd unit's processes on the Unix socket.")] = ""
+    token: Annotated[str, about("Applies to peers that present the token of this name.")] = ""
+    certificate: Annotated[
+        str, about("Applies to peers whose client certificate has this common name.")
+    ] = ""
+    client_ids: Annotated[tuple[str, ...], about("Names that the peer may take.")] = ("*",)
+    speak_as: Annotated[
+        tuple[str, ...], about("Senders that it may use besides its own name.")
+    ] = ()
+    send_to: Annotated[tuple[str, ...], about("Addresses that it may send to.")] = ("*",)
+    subscribe: Annotated[tuple[str, ...], about("Patterns that it may subscribe to.")] = ("*",)
+    messages_per_second: Annotated[
+        Rate | None, about("Messages per second that it may send in the long run.")
+    ] = None
+    burst: Annotated[Count, about("Messages it may send at once before the rate applies.")] = 100
+    max_frame_bytes: Annotated[
+        FrameBytes | None, about("Largest frame, instead of `wire.max_frame_bytes`.")
+    ] = None
+    admin: Annotated[bool, about("May manage tokens and read the activity log.")] = False
 
 
 class TokenGrant(Grant, frozen=True, kw_only=True):
@@ -218,12 +226,6 @@ def check_grants(grants: list[Grant]) -> list[Grant]:
         for members in ("client_ids", "speak_as", "send_to", "subscribe"):
             for pattern in getattr(grant, members):
                 _check_granted(pattern, f"grant {number}: {members}")
-        for limit in ("messages_per_second", "burst", "max_frame_bytes"):
-            value = getattr(grant, limit)
-            if value is not None and not 0 < value < inf:
-                raise ConfigError(f"grant {number}: {limit} must be more than 0, not {value}")
-        if grant.max_frame_bytes is not None and grant.max_frame_bytes < MIN_FRAME_BYTES:
-            raise ConfigError(f"grant {number}: max_frame_bytes must be {MIN_FRAME_BYTES} or more")
         named.append(msgspec.structs.replace(grant, name=grant.name or str(number)))
     return named
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -10,6 +10,7 @@ from msgspec import UNSET, Raw, UnsetType
 from busd.bus.message import NOTHING, Ack, Message, Receipt
 from busd.bus.record import MAX_ERROR_CHARACTERS, Record
 from busd.bus.tally import SAMPLE_MASK
+from busd.quantities import Count, MemoryBytes, Seconds, about
 from busd.rpc.endpoint import Asker
 from busd.rpc.envelope import RequestId, Result, encode, read_error
 
@@ -21,12 +22,18 @@ if TYPE_CHECKING:
 class DeliveryLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long and how much a delivery may wait."""
 
-    ack_seconds: float = 60.0
-    max_unanswered: int = 1_024  # per peer
-    max_subscriptions: int = 16_384  # per peer
-    max_globs: int = 128  # of them; per peer
-    max_ack_bytes: int = 1024 * 1024  # of all payloads in one answer
-    max_held_bytes: int = 64 * 1024 * 1024  # of all ack payloads waiting for slower peers
+    ack_seconds: Annotated[Seconds, about("Time a peer has to answer a message.")] = 60.0
+    max_unanswered: Annotated[Count, about("Unanswered messages that make a peer busy.")] = 1_024
+    max_subscriptions: Annotated[Count, about("Subscriptions per peer.")] = 16_384
+    max_globs: Annotated[
+        Count, about("Subscriptions per peer that are neither addresses nor prefixes.")
+    ] = 128
+    max_ack_bytes: Annotated[MemoryBytes, about("Largest sum of ack payloads in one answer.")] = (
+        1024 * 1024
+    )
+    max_held_bytes: Annotated[
+        MemoryBytes, about("Ack payloads held until the slower peers have answered.")
+    ] = 64 * 1024 * 1024
 
 
 _OPENING_BRACE, _CLOSING_BRACE = b"{}"

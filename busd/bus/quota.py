@@ -11,12 +11,13 @@ limit is reached takes back what its senders have left before it refuses anythin
 from __future__ import annotations
 
 from collections import deque
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from busd.bus.access import Identity
 from busd.errors import QuotaExceeded
+from busd.quantities import Bytes, Count, Share, about
 
 _MIB = 1024 * 1024
 # What a thing takes of our memory, about: measured with `tracemalloc`, rounded up.
@@ -36,13 +37,21 @@ Quota = Literal[
 class QuotaLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much one identity may use with all its connections together."""
 
-    connections: int = 16_384
-    subscriptions: int = 262_144
-    globs: int = 512  # patterns that are neither addresses nor prefixes
-    unread_bytes: int = 256 * _MIB  # answers and messages that its peers do not read
-    unanswered: int = 131_072  # messages it sent that wait for acks, one per addressee
-    memory_bytes: int = 512 * _MIB  # all of this together, estimated
-    unknown_share: float = 0.25  # of each limit: for all unknown connections together
+    connections: Annotated[Count, about("Connections per identity.")] = 16_384
+    subscriptions: Annotated[Count, about("Subscriptions per identity.")] = 262_144
+    globs: Annotated[
+        Count, about("Subscriptions per identity that are neither addresses nor prefixes.")
+    ] = 512
+    unread_bytes: Annotated[Bytes, about("Bytes that the peers of one identity have not read.")] = (
+        256 * _MIB
+    )
+    unanswered: Annotated[
+        Count, about("Messages from one identity that wait for acks, one per addressee.")
+    ] = 131_072
+    memory_bytes: Annotated[Bytes, about("Memory held for one identity, estimated.")] = 512 * _MIB
+    unknown_share: Annotated[
+        Share, about("Share of each quota that all unknown connections have together.")
+    ] = 0.25
 
 
 class Allowance:

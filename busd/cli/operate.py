@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import sys
 from typing import Any
 
@@ -170,31 +168,11 @@ def config_show(path: str | None, as_json: bool) -> None:
     Example:
       busd config show --json | jq .delivery
     """
-    import msgspec
-
     from busd.settings.config import load_settings
+    from busd.settings.defaults import encode_settings
 
     settings = load_settings(path)
     if as_json:
         print_json(settings)
         return
-    for line in _toml_lines(msgspec.to_builtins(settings), ""):
-        click.echo(line)
-
-
-def _toml_lines(values: dict[str, Any], prefix: str) -> list[str]:
-    """Return settings as dotted TOML keys."""
-    import msgspec
-
-    lines: list[str] = []
-    for key, value in values.items():
-        name = key if re.fullmatch(r"[\w-]+", key, re.ASCII) else json.dumps(key)
-        if isinstance(value, dict):
-            lines += _toml_lines(value, f"{prefix}{name}.")
-        elif name == "grant" and not prefix:
-            for grant in value:
-                known = {word: each for word, each in grant.items() if each is not None}
-                lines += ["[[grant]]", *_toml_lines(known, "")]
-        elif value is not None:
-            lines.append(f"{prefix}{name} = {msgspec.json.encode(value).decode()}")
-    return lines
+    click.echo(encode_settings(settings), nl=False)

@@ -17,9 +17,10 @@ from ulid import ULID
 from busd.bus.address import check_address
 from busd.bus.message import NOTHING, Message, Receipt, check_message_id
 from busd.client.incoming import encode_payload
-from busd.errors import ConfigError, NotSubscribed, Refuse, RequestError
+from busd.errors import NotSubscribed, Refuse, RequestError
 from busd.rpc.envelope import RequestId
 from busd.rpc.reading import Id
+from busd.struct_faults import convert
 from busd.vocabulary.payload import Payload, author_of, decode_payload, type_name_of, write_message
 
 if TYPE_CHECKING:
@@ -87,10 +88,7 @@ class Context:
         """Return the table `[plugins.settings.NAME]` as a struct; raise ConfigError."""
         name = self._running.name
         said = self.settings.plugins.settings.get(name, {})
-        try:
-            return msgspec.convert(said, kind)
-        except msgspec.ValidationError as problem:
-            raise ConfigError(f"plugins.settings.{name}: {problem}") from None
+        return convert(said, kind, f"plugins.settings.{name}")
 
     @property
     def state(self) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import anyio
 import msgspec
@@ -18,6 +18,7 @@ from busd.errors import AccessRefused, Busy, InvalidParams, PluginError
 from busd.plugin.loader import BadPlugin, Candidate, LoadedPlugin, find_candidates, load
 from busd.plugin.plugin import PluginMethod
 from busd.plugin.running import RunningPlugin
+from busd.quantities import Count, Seconds, about
 from busd.rpc.endpoint import Asker
 from busd.rpc.envelope import RequestId
 from busd.vocabulary.bub import BUB_TYPES
@@ -30,13 +31,19 @@ log = structlog.get_logger("busd.plugin")
 class PluginSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which plugins run, and within which limits."""
 
-    folders: list[str] = []
-    disabled: list[str] = []
-    max_running: int = 10_000
-    handler_seconds: float = 45.0
-    start_seconds: float = 10.0
-    stop_seconds: float = 10.0
-    settings: dict[str, dict[str, Any]] = {}  # plugin -> its own table, whose shape it knows
+    folders: Annotated[list[str], about("Additional folders to search for plugins.")] = []
+    disabled: Annotated[list[str], about("Names of plugins that are not started.")] = []
+    max_running: Annotated[
+        Count, about("Messages that one plugin may process at a time; beyond that it is busy.")
+    ] = 10_000
+    handler_seconds: Annotated[Seconds, about("Time a plugin has to answer a message.")] = 45.0
+    start_seconds: Annotated[
+        Seconds, about("Time a plugin has to be imported, and again to start.")
+    ] = 10.0
+    stop_seconds: Annotated[Seconds, about("Time a plugin has to stop.")] = 10.0
+    settings: Annotated[
+        dict[str, dict[str, Any]], about("One table per plugin that has its own settings.")
+    ] = {}
 
 
 class HostSettings(Protocol):

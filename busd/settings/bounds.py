@@ -1,15 +1,8 @@
-"""The bounds of all settings: how large a number, a file and its nesting may be.
-
-The largest values are far beyond any use. They keep what the daemon computes from a setting within
-what clocks, SQLite and the event loops can represent.
-"""
+"""The bounds of a settings file as a whole: its size, its nesting, its strings."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
-
-import msgspec
 
 from busd.errors import ConfigError
 
@@ -19,41 +12,6 @@ _MAX_DEPTH = 32  # of tables and arrays within each other
 _MAX_DOTS = 500  # in a line: the time to parse a dotted key grows with the square of its parts
 _MAX_ERROR_CHARACTERS = 500
 _MAX_INTEGER, _MIN_INTEGER = 2**63 - 1, -(2**63)
-
-_MAY_BE_ZERO = ("uid", "restarts", "idle_seconds")  # root; none; never
-_IN_MEMORY = ("wire.", "delivery.", "grant[")  # what peers may fill
-# By how the name of a setting ends, and what the limit is called; the last one is for counts.
-_LARGEST: tuple[tuple[str, int, str], ...] = (
-    ("_seconds", 366 * 86_400, "31622400 (a year)"),
-    ("_days", 36_525, "36525 (a century)"),
-    ("_bytes", 2**40, "1099511627776 (1 TiB)"),
-    ("_percent", 100_000, "100000 (1000 cores)"),
-    ("uid", 2**32 - 2, "4294967294"),
-    ("", 10_000_000, "10000000"),
-)
-
-
-def largest(group: str, name: str) -> tuple[int, str]:
-    """Return the largest value that a setting may have, and how to write it."""
-    if name.endswith("_bytes") and group.startswith(_IN_MEMORY):
-        return 2**30, "1073741824 (1 GiB)"  # uvloop's buffers are counted by 31 bits
-    return next((number, words) for end, number, words in _LARGEST if name.endswith(end))
-
-
-def check_numbers(values: msgspec.Struct, group: str) -> None:
-    """Raise ConfigError for a limit of nothing, a time without end, or a number out of bounds."""
-    for field in msgspec.structs.fields(values):
-        value = getattr(values, field.name)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or (value == 0 and field.name in _MAY_BE_ZERO):
-            continue
-        if not value > 0:
-            raise ConfigError(f"{group}{field.name} must be more than 0, not {value}")
-        if math.isinf(value):
-            raise ConfigError(f"{group}{field.name} must be a number, not {value}")
-        limit, words = largest(group, field.name)
-        if value > limit:
-            raise ConfigError(f"{group}{field.name} must be {words} or less, not {value}")
 
 
 def check_text(text: str) -> None:

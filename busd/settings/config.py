@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import tomllib
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal
 
 import msgspec
+import msgspec.inspect
 
 from busd.agent.settings import AgentsSettings, WorkerSettings
 from busd.bus.access import Grant, Policy, check_grants
@@ -20,16 +20,18 @@ from busd.bus.quota import QuotaLimits
 from busd.errors import ConfigError
 from busd.journal.settings import JournalSettings
 from busd.plugin.host import PluginSettings
+from busd.quantities import Seconds, about
 from busd.settings.bounds import (
     MAX_FILE_BYTES,
     MAX_FILES,
-    check_numbers,
     check_shape,
     check_text,
     one_line,
 )
+from busd.settings.description import Setting, describe
+from busd.struct_faults import convert, names_within
 from busd.wire.bus_address import parse_bus_address
-from busd.wire.connection import MIN_FRAME_BYTES, WireLimits
+from busd.wire.connection import WireLimits
 from busd.wire.places import default_listen, state_directory
 from busd.wire.plain_file import read_plain_file
 from busd.wire.tls_settings import TlsSettings
@@ -37,31 +39,35 @@ from busd.wire.tls_settings import TlsSettings
 Loop = Literal["uvloop", "asyncio", "trio"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 _ENVIRONMENT, _FLAGS = "environment", "command line"
-_LISTS = (
-    "listen",
-    "allowed_origins",
-    "allowed_hosts",
-    "plugins.folders",
-    "plugins.disabled",
-    "agents.channel_types",
-)
-# Tables of their own, any number of them: only files have those.
-_TABLES: dict[str, type[msgspec.Struct]] = {"workers": WorkerSettings, "grant": Grant}
-_ONLY_IN_FILES = (*_TABLES, "plugins.settings")
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything an operator can set."""
 
-    listen: list[str] = msgspec.field(default_factory=default_listen)
-    state: str = msgspec.field(default_factory=lambda: str(state_directory()))
-    loop: Loop = "uvloop"
-    policy: Policy = "strict"
-    identify_loopback: bool = True
-    log_level: LogLevel = "info"
-    drain_seconds: float = 10.0
-    allowed_origins: list[str] = []
-    allowed_hosts: list[str] = []
+    listen: Annotated[list[str], about("Addresses to listen on.")] = msgspec.field(
+        default_factory=default_listen
+    )
+    state: Annotated[str, about("Folder for files that outlive a restart; one per daemon.")] = (
+        msgspec.field(default_factory=lambda: str(state_directory()))
+    )
+    loop: Annotated[Loop, about("Event loop: `uvloop`, `asyncio` or `trio`.")] = "uvloop"
+    policy: Annotated[
+        Policy,
+        about("`strict`: only what grants allow; `open`: everybody on this host, under any name."),
+    ] = "strict"
+    identify_loopback: Annotated[
+        bool, about("Identify loopback TCP connections by the kernel, without a token.")
+    ] = True
+    log_level: Annotated[
+        LogLevel, about("Least severe log entries: `debug`, `info`, `warning` or `error`.")
+    ] = "info"
+    drain_seconds: Annotated[
+        Seconds, about("Time that a stopping bus waits for outstanding acks.")
+    ] = 10.0
+    allowed_origins: Annotated[list[str], about("Web sites whose pages may connect.")] = []
+    allowed_hosts: Annotated[
+        list[str], about("Additional names of this host, for `/metrics` and the health pages.")
+    ] = []
     wire: WireLimits = WireLimits()
     delivery: DeliveryLimits = DeliveryLimits()
     quota: QuotaLimits = QuotaLimits()
@@ -69,8 +75,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tls: TlsSettings = TlsSettings()
     plugins: PluginSettings = PluginSettings()
     agents: AgentsSettings = AgentsSettings()
-    workers: dict[str, WorkerSettings] = {}
-    grant: list[Grant] = []
+    workers: Annotated[
+        dict[str, WorkerSettings],
+        about("The workers of one channel; `workers.default` is for channels without a table."),
+    ] = {}
+    grant: Annotated[
+        list[Grant],
+        about("What a uid, systemd unit, token or certificate may do; any number of tables."),
+    ] = []
 
 
 def load_settings(path: str | None = None, flags: dict[str, object] | None = None) -> Settings:
@@ -81,11 +93,10 @@ def load_settings(path: str | None = None, flags: dict[str, object] | None = Non
     found: dict[str, Any] = {}
     try:
         for source, said in _sources(path, flags or {}):
-            _check_shape(said, source)
             # Each by itself first, so that an error names where it is; only files have types.
-            _check(_convert(said, source, strict=source not in (_ENVIRONMENT, _FLAGS)), source)
+            _check(said, source, strict=source not in (_ENVIRONMENT, _FLAGS))
             _merge(found, said)
-        settings = _convert(found, "settings", strict=False)
+        settings = convert(found, Settings, strict=False)
         return msgspec.structs.replace(settings, grant=check_grants(settings.grant))
     except ConfigError as problem:
         raise one_line(problem) from None
@@ -140,26 +151,22 @@ def _read_toml(path: Path) -> dict[str, Any]:
 def _read_environment() -> dict[str, Any]:
     """Return the settings of the environment: BUSD_LOOP=trio, BUSD_WIRE_MAX_FRAME_BYTES=65536."""
     found: dict[str, Any] = {}
-    for variable, name in variables().items():
+    for variable, setting in variables().items():
         text = os.environ.get(variable)
         if text is None:
             continue
         place = found
-        *groups, key = name.split(".")
+        *groups, key = setting.name.split(".")
         for group in groups:
             place = place.setdefault(group, {})
-        place[key] = text.split(",") if name in _LISTS else text
+        place[key] = text.split(",") if setting.is_list else text
     return found
 
 
-def variables() -> dict[str, str]:
-    """Return each variable of the environment that is a setting, and its dotted name."""
-    not_there = {*_ONLY_IN_FILES, *_groups()}  # a group is no setting
-    return {
-        variable_of(name): name
-        for name in setting_names()
-        if name not in not_there and name.partition(".")[0] not in _TABLES
-    }
+def variables() -> dict[str, Setting]:
+    """Return the setting of each variable of the environment that is one."""
+    settings = describe(Settings())
+    return {variable_of(each.name): each for each in settings if not each.is_in_files_only}
 
 
 def variable_of(name: str) -> str:
@@ -177,103 +184,34 @@ def _merge(found: dict[str, Any], said: dict[str, Any]) -> None:
             found[key] = value
 
 
-def _convert(found: dict[str, Any], source: str, *, strict: bool = True) -> Settings:
-    _check_workers(found.get("workers"), source, strict=strict)
-    try:
-        return msgspec.convert(found, Settings, strict=strict)
-    except msgspec.ValidationError as problem:
-        raise ConfigError(f"{source}: {_explain(str(problem))}") from None
-
-
-def _check_workers(tables: object, source: str, *, strict: bool) -> None:
-    """Look at each table by itself: of a dict msgspec does not say which one is wrong."""
-    for name, table in tables.items() if isinstance(tables, dict) else ():
-        try:
-            msgspec.convert(table, WorkerSettings, strict=strict)
-        except msgspec.ValidationError as problem:
-            why = _explain(str(problem), f"workers.{name}")
-            raise ConfigError(f"{source}: {why}") from None
-
-
-def _explain(problem: str, table: str = "") -> str:
-    """Put msgspec's words into the operator's: name the key, suggest the one that was meant."""
-    where = re.search(r" - at `\$\.?([^`]*)`", problem)
-    place = ".".join(part for part in (table, where[1] if where else "") if part)
-    said = problem[: where.start()] if where else problem
-    unknown = re.search(r"unknown field `(.*)`", said)
-    if not unknown:
-        choices = _choices(place) if said.startswith("Invalid enum value") else ()
-        right = f"; use {', '.join(choices[:-1])} or {choices[-1]}" if choices else ""
-        return f"{place}: {said[0].lower()}{said[1:]}{right}"
-    key = f"{place}.{unknown[1]}" if place else unknown[1]
-    plain = re.sub(r"\[(\d+|\.\.\.)\]", "", key)
-    if table:
-        plain = f"workers.{unknown[1]}"
-    near = difflib.get_close_matches(plain, setting_names(), n=1)
-    return f"unknown setting {key!r}" + (f"; did you mean {near[0]!r}?" if near else "")
-
-
 def setting_names() -> list[str]:
-    """Return every setting by its dotted name."""
-    return sorted(_names(Settings, ""))
-
-
-def _names(kind: type[msgspec.Struct], prefix: str) -> list[str]:
-    names: list[str] = []
-    for field in msgspec.structs.fields(kind):
-        names.append(f"{prefix}{field.name}")
-        inner = _TABLES.get(f"{prefix}{field.name}", field.type)
-        if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
-            names += _names(inner, f"{prefix}{field.name}.")
-    return names
-
-
-def _groups() -> list[str]:
-    """Return the names of those settings that are made of others."""
-    default = Settings()
-    names = (field.name for field in msgspec.structs.fields(Settings))
-    return [name for name in names if isinstance(getattr(default, name), msgspec.Struct)]
-
-
-def _choices(name: str) -> tuple[str, ...]:
-    """Return the words that a setting may be; none if it is no word."""
-    kind: Any = Settings
-    for part in name.split("."):
-        if get_origin(kind) is dict:
-            kind = get_args(kind)[1]  # the part is a name that the operator chose
-            continue
-        members = {field.name: field.type for field in msgspec.structs.fields(kind)}
-        kind = members.get(part)
-        if not isinstance(kind, type) and get_origin(kind) is not dict:
-            break
-    return get_args(kind)
+    """Return every setting, and every group of settings, by its dotted name."""
+    return sorted(names_within(msgspec.inspect.type_info(Settings)))
 
 
 # What the types cannot say
 
 
-def _check(settings: Settings, source: str) -> None:
-    """Raise ConfigError, naming its source, for what can be read but not be meant."""
+def _check(said: dict[str, Any], source: str, *, strict: bool) -> None:
+    """Raise ConfigError, naming its source, for what cannot be read or not be meant."""
     try:
-        _check_numbers(settings)
-        if settings.wire.max_frame_bytes < MIN_FRAME_BYTES:
-            raise ConfigError(f"wire.max_frame_bytes must be {MIN_FRAME_BYTES} or more")
-        if settings.quota.unknown_share > 1:
-            raise ConfigError("quota.unknown_share must be between 0 and 1")
-        if not settings.listen:
-            raise ConfigError("listen must name at least one address")
-        for address in settings.listen:
-            parse_bus_address(address)
-        for host in settings.allowed_hosts:
-            if not re.fullmatch(r"[\w.-]+", host):
-                raise ConfigError(
-                    f"allowed_hosts: {host!r} must be a name, without scheme and port"
-                )
-        check_grants(settings.grant)
-        for name, worker in settings.workers.items():
-            _check_worker(name, worker)
+        check_shape(said)
+        _check_meaning(convert(said, Settings, strict=strict))
     except ConfigError as problem:
         raise ConfigError(f"{source}: {problem}") from None
+
+
+def _check_meaning(settings: Settings) -> None:
+    if not settings.listen:
+        raise ConfigError("listen must name at least one address")
+    for address in settings.listen:
+        parse_bus_address(address)
+    for host in settings.allowed_hosts:
+        if not re.fullmatch(r"[\w.-]+", host):
+            raise ConfigError(f"allowed_hosts: {host!r} must be a name, without scheme and port")
+    check_grants(settings.grant)
+    for name, worker in settings.workers.items():
+        _check_worker(name, worker)
 
 
 def _check_worker(name: str, worker: WorkerSettings) -> None:
@@ -281,21 +219,6 @@ def _check_worker(name: str, worker: WorkerSettings) -> None:
     said = [key for key, value in programs.items() if value]
     if len(said) > 1:
         raise ConfigError(f"workers.{name} has {' and '.join(said)}: say only one of them")
-
-
-def _check_numbers(settings: Settings) -> None:
-    groups = {f"{name}.": getattr(settings, name) for name in _groups()}
-    grants = {f"grant[{index}].": grant for index, grant in enumerate(settings.grant)}
-    workers = {f"workers.{name}.": worker for name, worker in settings.workers.items()}
-    for group, values in {"": settings, **groups, **workers, **grants}.items():
-        check_numbers(values, group)
-
-
-def _check_shape(said: dict[str, Any], source: str) -> None:
-    try:
-        check_shape(said)
-    except ConfigError as problem:
-        raise ConfigError(f"{source}: {problem}") from None
 
 
 # What a reload can do

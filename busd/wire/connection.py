@@ -22,10 +22,12 @@ from functools import partial
 from itertools import chain
 from math import inf
 from time import monotonic
+from typing import Annotated
 
 import msgspec
 
 from busd.errors import ProtocolViolation
+from busd.quantities import WORDS, Count, MemoryBytes, Seconds, about
 from busd.wire.credentials import Credentials
 from busd.wire.flushing import AT_ONCE, flush_touched
 from busd.wire.interfaces import NO_METER, Discard, Framer, Meter, NoTransport, Session, Transport
@@ -34,6 +36,7 @@ from busd.wire.turns import LOOK_BYTES, QUICK_BYTES, Turns
 _MIB = 1024 * 1024
 _SLOW_BYTES = 16_384  # more than this unread: what waits for the peer is measured and counted
 MIN_FRAME_BYTES = 1_024  # what the answer to `initialize` and every error fit into
+FrameBytes = Annotated[int, msgspec.Meta(ge=MIN_FRAME_BYTES, le=2**30, extra={WORDS: "1 GiB"})]
 NOBODY = Credentials()
 # A chunk as large as this ends a turn: uvloop would read up to 32 in a row.
 _MANY_BYTES = 2 * 65_536
@@ -45,14 +48,20 @@ _END = b"end"  # told from a frame by its identity
 class WireLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much one connection may send, hold and wait."""
 
-    max_frame_bytes: int = _MIB
-    max_hello_bytes: int = 65_536  # before `initialize`: a stranger gets little of our memory
-    max_queue_bytes: int = _MIB  # more than this unread: the peer is busy
-    max_unread_bytes: int = 16 * _MIB  # more than this unread: the peer is closed
-    max_connections: int = 20_000
-    first_request_seconds: float = 10.0
-    linger_seconds: float = 2.0
-    ping_seconds: float = 30.0
+    max_frame_bytes: Annotated[FrameBytes, about("Largest frame.")] = _MIB
+    max_hello_bytes: Annotated[MemoryBytes, about("Largest frame before `initialize`.")] = 65_536
+    max_queue_bytes: Annotated[MemoryBytes, about("Unread bytes that make a peer busy.")] = _MIB
+    max_unread_bytes: Annotated[
+        MemoryBytes, about("Unread bytes at which a peer is disconnected.")
+    ] = 16 * _MIB
+    max_connections: Annotated[Count, about("Maximum number of open connections.")] = 20_000
+    first_request_seconds: Annotated[
+        Seconds, about("Time a new connection has to send `initialize`.")
+    ] = 10.0
+    linger_seconds: Annotated[
+        Seconds, about("Time a connection that is being closed has to read the last frames.")
+    ] = 2.0
+    ping_seconds: Annotated[Seconds, about("Interval of pings on idle WebSockets.")] = 30.0
 
 
 class Connection:

@@ -7,11 +7,12 @@ import re
 import ssl
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from busd.errors import ConfigError
+from busd.quantities import about
 from busd.wire.plain_file import read_plain_file
 
 _CERTIFICATE = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
@@ -39,10 +40,19 @@ _REASONS = {
 class TlsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a bus needs to serve `tls://` and `wss://`; all files are PEM."""
 
-    certificate: str = ""  # with the intermediate ones behind it
-    key: str = ""  # if it is not in the file of the certificate
-    client_ca: str = ""  # who signs the certificates of clients
-    client_certificate: Literal["none", "optional", "required"] = "none"
+    certificate: Annotated[
+        str, about("PEM file with the certificate chain for `tls://` and `wss://`.")
+    ] = ""
+    key: Annotated[
+        str, about("PEM file with the private key, if the certificate's file does not contain it.")
+    ] = ""
+    client_ca: Annotated[
+        str, about("PEM file with the authority that signs the certificates of clients.")
+    ] = ""
+    client_certificate: Annotated[
+        Literal["none", "optional", "required"],
+        about("Whether clients present a certificate: `none`, `optional` or `required`."),
+    ] = "none"
 
 
 class Certificates:

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec import inspect
 
 from busd.errors import ConfigError
 from busd.settings.config import Settings, load_settings, setting_names
+from busd.struct_faults import bare
 
 
-def numbers(kind: type[msgspec.Struct] = Settings, prefix: str = "") -> list[tuple[str, str]]:
-    """Return every setting that is a number, and how a small one of its kind is written."""
-    found: list[tuple[str, str]] = []
-    for field in msgspec.structs.fields(kind):
-        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
-            found += numbers(field.type, f"{field.name}.")
-        elif field.type in (int, float):
-            small = "1024" if field.name == "max_frame_bytes" else "1"
-            found.append((prefix + field.name, small if field.type is int else "0.5"))
+def numbers() -> list[tuple[str, int, str]]:
+    """Return every number that the environment can set too, the bound below it, a small one."""
+    found: list[tuple[str, int, str]] = []
+    for name, kind in numbers_of(inspect.type_info(Settings)):
+        bound = kind.ge if kind.gt is None else kind.gt
+        assert bound is not None, f"{name} has no lower bound"
+        assert kind.le is not None, f"{name} has no upper bound"
+        small = max(int(bound), 1) if isinstance(kind, inspect.IntType) else 0.5
+        found.append((name, int(bound), str(small)))
     return found
+
+
+def numbers_of(
+    kind: inspect.Type, prefix: str = ""
+) -> Iterator[tuple[str, inspect.IntType | inspect.FloatType]]:
+    if isinstance(kind, inspect.StructType):
+        for field in kind.fields:
+            yield from numbers_of(
+                bare(field.type), f"{prefix}.{field.name}" if prefix else field.name
+            )
+    elif isinstance(kind, inspect.IntType | inspect.FloatType):
+        yield prefix, kind
 
 
 def write(folder: Path, text: str) -> str:
@@ -79,18 +93,18 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
         ),
         ("max_frame_bytes = 1", "did you mean 'wire.max_frame_bytes'?"),
         ("colour = 1", "unknown setting 'colour'"),
-        ("delivery = 7", "delivery: expected `object`, got `int`"),
-        ('wire.max_frame_bytes = "big"', "wire.max_frame_bytes: expected `int`, got `str`"),
-        ("wire.max_frame_bytes = 1.5", "wire.max_frame_bytes: expected `int`, got `float`"),
-        ("wire.max_frame_bytes = true", "wire.max_frame_bytes: expected `int`, got `bool`"),
-        ('loop = "twisted"', "loop: invalid enum value 'twisted'; use uvloop, asyncio or trio"),
-        ('policy = "lax"', "policy: invalid enum value 'lax'; use open or strict"),
+        ("delivery = 7", "delivery must be a table, not 7"),
+        ('wire.max_frame_bytes = "big"', "wire.max_frame_bytes must be an integer, not 'big'"),
+        ("wire.max_frame_bytes = 1.5", "wire.max_frame_bytes must be an integer, not 1.5"),
+        ("wire.max_frame_bytes = true", "wire.max_frame_bytes must be an integer, not true"),
+        ('loop = "twisted"', "loop must be asyncio, trio or uvloop, not 'twisted'"),
+        ('policy = "lax"', "policy must be open or strict, not 'lax'"),
         (
             'journal.payload = "half"',
-            "journal.payload: invalid enum value 'half'; use full, head or off",
+            "journal.payload must be full, head or off, not 'half'",
         ),
-        ('listen = "unix:/x"', "listen: expected `array`, got `str`"),
-        ("listen = [1]", "listen[0]: expected `str`, got `int`"),
+        ('listen = "unix:/x"', "listen must be an array, not 'unix:/x'"),
+        ("listen = [1]", "listen[0] must be a string, not 1"),
         ("listen = []", "listen must name at least one address"),
         (
             'allowed_hosts = ["bus.example:7892"]',
@@ -98,13 +112,13 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
         ),
         ('listen = ["here"]', "'here' is not an address of a bus; use unix:/path"),
         ("drain_seconds = nan", "drain_seconds must be more than 0, not nan"),
-        ("drain_seconds = inf", "drain_seconds must be a number, not inf"),
+        ("drain_seconds = inf", "drain_seconds must be 31622400 (a year) or less, not inf"),
         ("[[grant]]\nname = 'x'", "grant 1 is for nobody: name a uid, unit, token or certificate"),
         (
             "[[grant]]\nuid = 1\nsend = ['x']",
             "unknown setting 'grant[0].send'; did you mean 'grant.send_to'?",
         ),
-        ("[[grant]]\nuid = '1'", "grant[0].uid: expected `int | null`, got `str`"),
+        ("[[grant]]\nuid = '1'", "grant[0].uid must be an integer, not '1'"),
         ("[[grant]]\nuid = 1\nburst = 0", "grant[0].burst must be more than 0, not 0"),
         (
             "[workers.default]\ncomand = ['x']",
@@ -112,23 +126,35 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
         ),
         (
             "[workers.tg]\nwhen_busy = 'no'",
-            "workers.tg.when_busy: invalid enum value 'no'; use queue, interrupt, merge or reject",
+            "workers.tg.when_busy must be interrupt, merge, queue or reject, not 'no'",
         ),
-        ("[workers.tg]\ncommand = 'x'", "workers.tg.command: expected `array`, got `str`"),
+        ("[workers.tg]\ncommand = 'x'", "workers.tg.command must be an array, not 'x'"),
         ("[workers.tg]\nturn_seconds = 0", "workers.tg.turn_seconds must be more than 0, not 0"),
-        ("[workers.tg]\nrestarts = -1", "workers.tg.restarts must be more than 0, not -1"),
+        ("[workers.tg]\nrestarts = -1", "workers.tg.restarts must be 0 or more, not -1"),
         (
             "[workers.tg]\ncommand = ['x']\nopenai_url = 'http://x'",
             "workers.tg has command and openai_url: say only one of them",
         ),
-        ("workers = 5", "workers: expected `object`, got `int`"),
-        ("workers.tg = 5", "workers.tg: expected `object`, got `int`"),
+        ("workers = 5", "workers must be a table, not 5"),
+        ("workers.tg = 5", "workers.tg must be a table, not 5"),
         ("agents.max_workers = 0", "agents.max_workers must be more than 0, not 0"),
         (
             "plugins.disable = ['x']",
             "unknown setting 'plugins.disable'; did you mean 'plugins.disabled'?",
         ),
-        ("plugins.settings = 5", "plugins.settings: expected `object`, got `int`"),
+        ("plugins.settings = 5", "plugins.settings must be a table, not 5"),
+        ("plugins.settings.x = [1]", "plugins.settings.x must be a table, not an array"),
+        ("[[grant]]\nuid = -1", "grant[0].uid must be 0 or more, not -1"),
+        (
+            "[[grant]]\nuid = 1\nmessages_per_second = nan",
+            "grant[0].messages_per_second must be more than 0, not nan",
+        ),
+        (
+            "[[grant]]\nuid = 1\nmax_frame_bytes = -1",
+            "grant[0].max_frame_bytes must be 1024 or more, not -1",
+        ),
+        ("quota.unknown_share = 2", "quota.unknown_share must be 1 or less, not 2.0"),
+        ("agents.cpu_percent = 200_000", "must be 100000 (1000 cores) or less, not 200000"),
     ],
 )
 def test_a_mistake_is_named_with_its_key(tmp_path: Path, text: str, expected: str) -> None:
@@ -150,7 +176,7 @@ def test_plugins_can_be_disabled_in_the_environment(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_mistake_in_a_flag_is_the_command_lines() -> None:
-    assert refusal(None, {"loop": "twisted"}).startswith("command line: loop: ")
+    assert refusal(None, {"loop": "twisted"}).startswith("command line: loop must be ")
 
 
 def test_a_mistake_in_a_file_names_the_file(tmp_path: Path) -> None:
@@ -179,13 +205,14 @@ def test_a_file_that_is_not_text_is_said_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["0", "-1"])
-@pytest.mark.parametrize("name", [name for name, _ in numbers()])
-def test_a_limit_of_nothing_is_refused(tmp_path: Path, name: str, value: str) -> None:
+@pytest.mark.parametrize(("name", "bound"), [each[:2] for each in numbers()])
+def test_a_limit_of_nothing_is_refused(tmp_path: Path, name: str, bound: int, value: str) -> None:
     path = write(tmp_path, f"{name} = {value}")
-    assert refusal(path).startswith(f"{path}: {name} must be more than 0, not {value}")
+    rule = f"{bound} or more" if bound else "more than 0"
+    assert refusal(path).startswith(f"{path}: {name} must be {rule}, not {value}")
 
 
-@pytest.mark.parametrize(("name", "value"), numbers())
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, _, value in numbers()])
 def test_a_small_limit_is_taken(tmp_path: Path, name: str, value: str) -> None:
     settings: object = load_settings(write(tmp_path, f"{name} = {value}"), {})
     for part in name.split("."):

@@ -61,7 +61,10 @@ ABSURD: dict[str, tuple[Put, str]] = {
     "no UTF-8": (raw(b'state = "\xff"'), "can't decode byte 0xff"),
     "a lone surrogate": (text('state = "\\ud800"'), "not a Unicode scalar value"),
     "a key twice": (text("drain_seconds = 1\ndrain_seconds = 2"), "Cannot overwrite a value"),
-    "a date": (text("drain_seconds = 2026-01-01"), "drain_seconds: expected `float`, got `date`"),
+    "a date": (
+        text("drain_seconds = 2026-01-01"),
+        "drain_seconds must be a number, not 2026-01-01",
+    ),
     "a newline in a name": (
         text('[workers."a\\nb"]\nturn_seconds = 0'),
         "workers.a\\nb.turn_seconds must be more than 0",
