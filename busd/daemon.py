@@ -43,8 +43,8 @@ from busd.settings.config import Settings, changes, keep_fixed
 from busd.settings.doubts import find_doubts
 from busd.wire.bus_address import BusAddress
 from busd.wire.connections import Connections
-from busd.wire.doorman import Doorman
 from busd.wire.driver import scheduler
+from busd.wire.http_gate import HttpGate
 from busd.wire.listener import Listener
 from busd.wire.sockets import check_place
 from busd.wire.tls_settings import Certificates
@@ -115,10 +115,12 @@ class Daemon:
         self.bus = Bus(admin_methods(self), settings.delivery, authenticator, quota=settings.quota)
         self.bus.recorder = self.journal = journal
         self.bus.is_verbose = settings.log_level == "debug"
-        self.doorman = Doorman(settings.allowed_origins, Pages(self).by_path, host_names(settings))
+        self.http_gate = HttpGate(
+            settings.allowed_origins, Pages(self).by_path, host_names(settings)
+        )
         self.connections = Connections(
             settings.wire,
-            self.doorman,
+            self.http_gate,
             self.bus.make_session,
             scheduler(),
             end_session=self.bus.end_session,
@@ -250,7 +252,7 @@ class Daemon:
         changed, fixed = changes(self.settings, kept), changes(kept, new)
         self.settings = kept
         warnings = self._warn()
-        self.doorman.change(kept.allowed_origins, host_names(kept))
+        self.http_gate.change(kept.allowed_origins, host_names(kept))
         self.connections.change(new.wire)
         self.bus.change(new.delivery, new.quota)
         self.bus.take_access(authenticator)

@@ -8,7 +8,7 @@ from busd.ops.metrics import BusCollector
 from busd.ops.running import RunningBus
 from busd.settings.config import Settings
 from busd.wire.bus_address import parse_bus_address
-from busd.wire.doorman import Page
+from busd.wire.http_gate import Page
 
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -15,7 +15,7 @@ from busd.testing.transport import Soon
 from busd.wire.connection import WireLimits
 from busd.wire.connections import Connections
 from busd.wire.credentials import Credentials
-from busd.wire.doorman import Doorman
+from busd.wire.http_gate import HttpGate
 
 SWEEP_SECONDS = 0.25  # as the daemon does
 
@@ -58,7 +58,7 @@ class MemoryBus:
         self._soon = Soon()
         self.connections = Connections(
             wire or WireLimits(),
-            Doorman(allowed_origins),
+            HttpGate(allowed_origins),
             self.core.make_session,
             self._soon.run,
             self.clock,
