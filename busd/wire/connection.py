@@ -512,7 +512,7 @@ class Connection:
         return self.framer.has_pings
 
     def ping(self) -> None:
-        """Ping a quiet peer; abort after three pings without any input."""
+        """Ping a quiet peer; abort after three rounds without any input."""
         is_quiet = self.reads == self._reads_at_ping
         self.quiet_rounds = self.quiet_rounds + 1 if is_quiet else 1
         self._reads_at_ping = self.reads

@@ -22,9 +22,7 @@ _TCP_ESTABLISHED = 1
 _ANY_STATE = 0xFFFFFFFF
 _NO_COOKIE = (0xFFFFFFFF, 0xFFFFFFFF)
 _ANSWER_BYTES = 4_096
-_ANSWER_SECONDS = (
-    1.0  # the answer arrives within the call; the loop must not hang if it ever does not
-)
+_ANSWER_SECONDS = 1.0  # the answer arrives within the call; if not, the loop must not hang
 
 _HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port of the sender
 _REQUEST = struct.Struct("=BBBxI")  # family, protocol, extensions, states

@@ -50,9 +50,7 @@ class Readers:
             while True:
                 await wait_readable(self._epoll.fileno())
                 for fd, _ in self._epoll.poll(0):
-                    if transport := self._transports.get(
-                        fd
-                    ):  # unless the chunk of another connection ended it
+                    if transport := self._transports.get(fd):  # unless it was ended meanwhile
                         transport.read_once()
         finally:
             self._epoll.close()

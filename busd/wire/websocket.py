@@ -161,9 +161,7 @@ class ServerFramer(WebSocketFramer):
         # No extensions: permessage-deflate would allow decompression bombs.
         super().__init__(ServerProtocol(max_size=max_frame_bytes), max_frame_bytes)
         self._admit = admit
-        self._head_end = (
-            b""  # the last bytes of the request so far: its end may be split between chunks
-        )
+        self._head_end = b""  # last bytes of the request so far: its end may be split
 
     def feed(self, data: bytes) -> Iterable[bytes | None]:
         """Parse whole text frames at the start of a chunk here, the rest with `websockets`.
