@@ -73,7 +73,7 @@ class JournalFile:
             kind = BusdError if problem.errno == errno.ENOSPC else ConfigError
             raise kind(f"cannot open the activity log {path}: {problem.strerror}") from None
         except sqlite3.Error as problem:
-            # A full disk is no mistake in the settings: the service manager shall try again.
+            # A full disk is not a configuration error: the service manager should try again.
             kind = BusdError if is_of_disk(problem) else ConfigError
             raise kind(f"cannot open the activity log {path}: {problem}") from None
 
