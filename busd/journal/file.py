@@ -239,7 +239,7 @@ class JournalFile:
     # Tidying
 
     def tidy(self, settings: JournalSettings) -> bool:
-        """Take one small step towards the limits in the settings; return False if there."""
+        """Delete a little towards the retention limits; return False if they are met."""
         return has_tidied(self.open(), settings, self._clock())
 
 

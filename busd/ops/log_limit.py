@@ -19,7 +19,7 @@ from busd.bus.bucket import Bucket
 REPORT_SECONDS = 10.0
 _LINES_PER_SECOND, _LINES_AT_ONCE = 10.0, 100  # of one event
 _MAX_EVENTS = 1_000  # known by name; a plugin can invent any number, and they share one limit
-_MAX_CHARACTERS = 1_000  # of a value: an address that somebody made up may have a MiB
+_MAX_CHARACTERS = 1_000  # of a value: an invalid address may have a MiB
 _OTHERS = "(other events)"
 _REPORT = "log.suppressed"
 

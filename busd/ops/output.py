@@ -9,7 +9,7 @@ import click
 
 
 def printable(text: str, keep: str = "\n\t") -> str:
-    """Keep what strangers write from steering the terminal."""
+    """Escape control characters of received text, which could control the terminal."""
     return "".join(c if c.isprintable() or c in keep else "\ufffd" for c in text)
 
 

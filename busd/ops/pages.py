@@ -36,6 +36,6 @@ class Pages:
 
 
 def host_names(settings: Settings) -> list[str]:
-    """Return the names by which somebody may ask for a page, besides plain addresses."""
+    """Return the host names under which pages are served, besides IP addresses."""
     listening = [parse_bus_address(text).host for text in settings.listen]
     return [*filter(None, listening), *settings.allowed_hosts]

@@ -52,7 +52,7 @@ class Chat(msgspec.Struct, frozen=True):
 
     @property
     def address(self) -> str:
-        """Where the answers go, if nobody says otherwise."""
+        """The default address for answers."""
         return chat_address(self.channel, self.chat_id)
 
 
@@ -169,7 +169,7 @@ def refusal_of(sender: str, type_name: str) -> str | None:
 def speakers_of(sender: str, type_name: str, payload: Raw) -> list[str]:
     """Return the chat that the content names, if a bridge speaks: it is taken for that chat's."""
     if ":" in sender:
-        return []  # it speaks for itself, whatever the content says
+        return []  # it sends for itself, regardless of the content
     try:
         if type_name == "tg_message":
             said: TgMessage | TurnCancel = read_message(payload, TgMessage)
@@ -178,7 +178,7 @@ def speakers_of(sender: str, type_name: str, payload: Raw) -> list[str]:
         else:
             return []
     except Refuse:
-        return []  # whoever gets it refuses it
+        return []  # the addressee refuses it
     if not (said.channel and said.chat_id):
         return []
     return [chat_address(channel_of(said.channel), str(said.chat_id))]

@@ -62,7 +62,7 @@ class Worker:
 
     @property
     def is_ending(self) -> bool:
-        """It was told to stop, and still runs."""
+        """It was asked to stop, and still runs."""
         return self.state is WorkerState.ENDING
 
     def may_be(self, identity: Identity) -> bool:
@@ -93,14 +93,14 @@ class Worker:
         self.changed()
 
     def joined(self) -> None:
-        """Note that a peer of the worker's name is on the bus."""
+        """Record that a peer with the worker's name is on the bus."""
         is_connecting = self.state is WorkerState.CONNECTING
         self._enter("joined")
         if is_connecting:
             self.agent.announce("ready")
 
     def lost(self) -> None:
-        """Note that its process is gone, with the bus that started it."""
+        """Record that its process has ended, together with the bus that started it."""
         self._enter("lost")
 
     # Starting
@@ -118,7 +118,7 @@ class Worker:
         return self._start
 
     async def _run_start(self, start: Start) -> None:
-        """Get the worker onto the bus, and tell all who wait how that went."""
+        """Start the worker, and report the result to everyone who waits for it."""
         refusal: Refuse | None = Refuse(_FAULT)
         try:
             with start.scope:
@@ -260,7 +260,7 @@ class Worker:
         await registry.flush()  # now: a bus that comes after us finds the worker by its unit
 
     def adopt(self, running: SupervisedProcess) -> None:
-        """Take over a worker of an earlier bus; it may take a while to find this one."""
+        """Adopt a worker of an earlier bus; it may take a while to connect to this one."""
         self._take_over(running, "adopted")
         if not self.agent.is_present:
             self.bring_up(is_wanted=False)
@@ -345,7 +345,7 @@ class Worker:
         self.agent.announce("failed", reason, last_lines)
 
     def changed(self) -> None:
-        """Let whoever waits for the worker look again."""
+        """Wake everyone who waits for the worker."""
         self._change.set()
         self._change = anyio.Event()
 
@@ -366,7 +366,7 @@ class Worker:
         self.bring_up(is_wanted=True)
 
     async def stop(self, cancel_turns: Callable[[], Awaitable[None]] | None = None) -> None:
-        """End the worker, and come back when it is over."""
+        """Stop the worker, and return when it has ended."""
         if self._start is not None and not self.state.takes_room:
             await self._start.call_off()  # it waits for its turn
         while self.state is WorkerState.LAUNCHING:
