@@ -57,7 +57,7 @@ def worker(loop: str, **options: Any) -> None:
     """Run an agent on the bus until Ctrl-C.
 
     Each message's text goes to COMMAND's standard input; what it prints is the answer. An exit
-    code other than 0, or no answer in time, is told to whoever asked. The API key of an endpoint
+    code other than 0, or a time-out, is reported to the sender. The API key of an endpoint
     is read from $CREDENTIALS_DIRECTORY/OPENAI_API_KEY or $OPENAI_API_KEY.
 
     \b

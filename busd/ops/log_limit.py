@@ -1,8 +1,8 @@
 """A limit on the log: a flood of one kind of line is cut short and counted.
 
-Peers cause log lines, known ones and strangers alike: each connection that is closed, refused or
-fails is one. Every line passes here, so no caller has to think of it. Lines of level debug are
-exempt: whoever asks for them wants all of them.
+Peers cause log lines, authenticated or not: each connection that is closed, refused or fails is
+one. Every line passes here, so callers need no limit of their own. Lines of level debug are
+exempt, because they are requested explicitly.
 """
 
 from __future__ import annotations

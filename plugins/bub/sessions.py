@@ -1,7 +1,7 @@
-"""Sessions: what is known of each chat's agent, kept in an SQLite file over restarts.
+"""Sessions: the stored state of each chat's agent, in an SQLite file that persists over restarts.
 
-All of it is in memory, too, where the loop reads it. What a requester waits for is written before
-it is told (`save`); what only happened is true at once and written soon (`note`, `flush`).
+All of it is in memory, too, where the loop reads it. A requested change is written before it is
+confirmed (`save`); other changes take effect at once and are written soon (`note`, `flush`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The system agent: starts agents for whoever asks, and passes messages on to the right one.
+"""The system agent: starts agents on request, and forwards messages to the right one.
 
 It answers at `system:spawn` and `agent:system` (`spawn_request`, `configure`, what agents report),
 at `system:route`

@@ -43,8 +43,8 @@ class Worker:
         )
         self._start: Start | None = None
         self._verdict = ""  # why we stop it, if that is its failure
-        self._ending = ""  # what is to be said of the last one's end
-        self._told_chat = ""  # the same, as its chat is told
+        self._ending = ""  # the reason of the last end
+        self._told_chat = ""  # the same, for its chat
         self._is_restarting = False
         self._deadline = inf  # by which it must be on the bus
         self._change = anyio.Event()
@@ -71,7 +71,7 @@ class Worker:
             return False  # of another host
         if self.running is not None:
             return self.running.owns(identity.pid, identity.socket) is not False
-        # It runs before its spawner has said so. Who else comes meanwhile is dismissed then.
+        # It runs before its spawner has reported it. Other peers are disconnected then.
         return self.state in (WorkerState.UNKNOWN, WorkerState.LAUNCHING)
 
     # Its state
@@ -139,7 +139,7 @@ class Worker:
             if self.running is None:
                 self.agent.registry.disconnect_others(self.agent)
         is_final = refusal is not None and refusal.retry_seconds is None
-        # What a worker that ran has left unfinished is closed by whoever watched its end.
+        # Unfinished turns of a worker that ran are closed by the task that watched its end.
         if is_final and self.running is None and not self.agent.registry.is_stopping:
             await self._close_turns("worker_failed", NOT_STARTED)
 
@@ -150,7 +150,7 @@ class Worker:
         if self.running is not None:
             await self._until_gone(self.ended)
         if not (start.is_wanted or self.agent.waiting):
-            return  # it ended by itself, and nobody misses it
+            return  # it ended by itself, and no message waits for it
         if self.agent.is_present:
             self.agent.hand_over_waiting()  # somebody else with the same name stays
             return
