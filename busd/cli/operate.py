@@ -126,7 +126,7 @@ def explain(
 
 @click.group()
 def config() -> None:
-    """Check the settings without starting a bus.
+    """Check or show the settings without starting a bus.
 
     \b
     Examples:

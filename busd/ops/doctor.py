@@ -94,7 +94,7 @@ def _state_folder(layout: Layout, settings: Settings, asked: AskedBus | None) ->
 
 
 def check_config(layout: Layout, path: Path) -> Iterator[Finding]:
-    """Check that the settings file exists, is valid, and only its owner can change it."""
+    """Check that the settings file, if any, is valid and no other user can change it."""
     if not path.exists():
         yield Finding("configuration", "ok", f"no {path}: all settings have their defaults")
         return

@@ -172,7 +172,7 @@ class Context:
         running.host.flush_soon()
 
     def _refused(self, sent: Sent, to: str, fault: RequestError) -> None:
-        """Return a receipt without addressees; that is a result, not an exception."""
+        """Log the refusal and settle `sent` with it: a result, not an exception."""
         self.log.warning("message.refused", to=to[:255], reason=fault.message)
         sent.fail(0, fault)
 

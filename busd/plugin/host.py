@@ -178,7 +178,7 @@ class PluginHost:
         return found[0] if found else None
 
     def _find_conflict(self, new: LoadedPlugin) -> BadPlugin | None:
-        """Raise if another plugin has registered the same name, message type, address or method."""
+        """Return the conflict over a name, message type, address or method, if there is one."""
         refuse = partial(BadPlugin, new.candidate)
         ours = {type_name_of(kind): kind for kind in BUB_TYPES}
         for name, kind in new.types.items():

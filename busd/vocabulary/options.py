@@ -8,7 +8,7 @@ _MAX_DIGITS = 4
 
 
 def choose(answer: str, options: Sequence[str]) -> int | None:
-    """Return the index of the option that an answer selects; None if that is ambiguous.
+    """Return the index of the option that an answer selects; None if it selects none or several.
 
     The option's text has precedence, regardless of case. Otherwise the answer is the number of an
     option, from 1, or a prefix of exactly one; if these select different options, it is ambiguous.

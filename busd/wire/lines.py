@@ -103,5 +103,5 @@ class LineFramer:
 
 
 def _on_one_line(frame: bytes) -> bytes:
-    """Remove the newlines of a frame received by WebSocket; they are white space in JSON."""
+    """Replace the newlines of a frame received by WebSocket; they are white space in JSON."""
     return frame.replace(b"\n", b" ")

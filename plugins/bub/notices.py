@@ -92,7 +92,7 @@ def _send_event(registry: Registry, session: Session, event: str, data: dict[str
 
 
 async def _deliver(send: Callable[[], Sent], sent: Sent) -> None:
-    """Repeat a reply, under the same id, until it is acked."""
+    """Repeat a reply, under the same id, until it is acked or all attempts have failed."""
     for pause in _PAUSES:
         receipt = await sent
         if not receipt.accepted or any(ack.success for ack in receipt.acks):
