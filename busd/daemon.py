@@ -1,6 +1,6 @@
-"""The daemon: puts wire, rpc and bus together and runs them until told to stop.
+"""The daemon: puts wire, rpc and bus together and runs them until asked to stop.
 
-Read this file first. docs/life-of-a-message.md names the functions that a message passes.
+Read this file first. docs/life-of-a-message.md lists the functions that a message passes.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from busd.settings.config import Settings, changes, keep_fixed
 from busd.settings.doubts import find_doubts
 from busd.wire.bus_address import BusAddress
 from busd.wire.connections import Connections
-from busd.wire.doorman import Doorman
 from busd.wire.driver import scheduler
+from busd.wire.http_gate import HttpGate
 from busd.wire.listener import Listener
 from busd.wire.sockets import check_place
 from busd.wire.tls_settings import Certificates
@@ -52,13 +52,13 @@ from busd.wire.tls_settings import Certificates
 log = structlog.get_logger("busd.daemon")
 
 SWEEP_SECONDS = 0.25
-_LAST_SECONDS = 1.0  # for all else to end, if a plugin cannot be stopped
+_LAST_SECONDS = 1.0  # for everything else to end if a plugin cannot be stopped
 OnReady = Callable[[list[BusAddress]], None]
 ReadSettings = Callable[[], Settings]
 
 
 def run_daemon(read_settings: ReadSettings, on_ready: OnReady) -> None:
-    """Run a bus in this process until it is told to stop; raises ConfigError if it cannot start."""
+    """Run a bus in this process until asked to stop; raise ConfigError if it cannot start."""
     settings = read_settings()
     _raise_file_limit()
     faulthandler.enable()  # the watchdog ends a hanging bus with SIGABRT: show where it hangs
@@ -74,18 +74,18 @@ def run_daemon(read_settings: ReadSettings, on_ready: OnReady) -> None:
 
 
 async def _serve_until_signal(make_daemon: Callable[[], Daemon], on_ready: OnReady) -> None:
-    daemon = make_daemon()  # opens the listeners: what is wrong is said plainly
+    daemon = make_daemon()  # opens the listeners: errors must be readable
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_obey, signals, daemon)
             await daemon.serve(on_ready)
-            # Another signal would end the process by default once nobody receives it here.
+            # Without this receiver, another signal would end the process by default.
             signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
             tasks.cancel_scope.cancel()
 
 
 async def _obey(signals: AsyncIterator[signal.Signals], daemon: Daemon) -> None:
-    """Reload at SIGHUP; else drain at the first signal, give up waiting at the second."""
+    """Reload on SIGHUP; else drain on the first signal, stop waiting on the second."""
     async for number in signals:
         if number == signal.SIGHUP:
             daemon.reloads.request()
@@ -115,10 +115,12 @@ class Daemon:
         self.bus = Bus(admin_methods(self), settings.delivery, authenticator, quota=settings.quota)
         self.bus.recorder = self.journal = journal
         self.bus.is_verbose = settings.log_level == "debug"
-        self.doorman = Doorman(settings.allowed_origins, Pages(self).by_path, host_names(settings))
+        self.http_gate = HttpGate(
+            settings.allowed_origins, Pages(self).by_path, host_names(settings)
+        )
         self.connections = Connections(
             settings.wire,
-            self.doorman,
+            self.http_gate,
             self.bus.make_session,
             scheduler(),
             end_session=self.bus.end_session,
@@ -144,7 +146,7 @@ class Daemon:
         )
 
     def _open_listeners(self) -> list[Listener]:
-        """Open all or none."""
+        """Open all listeners or none."""
         is_open = self.settings.policy == "open"
         with ExitStack() as opened:
             listeners: list[Listener] = []
@@ -184,7 +186,7 @@ class Daemon:
             tasks.cancel_scope.cancel()
 
     async def _start_plugins(self, tasks: TaskGroup) -> None:
-        """Start the plugins before anybody can speak to them; none can keep us from starting."""
+        """Start the plugins before clients can connect; none can prevent our start."""
         addresses = [listener.address for listener in self.listeners]
         local = [address for address in addresses if address.scheme == "unix"]
         self.plugins.bus_address = str((local or addresses)[0])
@@ -194,7 +196,7 @@ class Daemon:
         await self.plugins.start(tasks)
 
     def _leave_soon(self) -> None:
-        """End the process though a plugin's task cannot be ended: the loop would wait for it."""
+        """End the process if a plugin's task cannot be ended: the loop would wait for it."""
 
         def leave() -> None:
             self._close_state()
@@ -206,7 +208,7 @@ class Daemon:
 
     @property
     def longest_stop_seconds(self) -> float:
-        """The time after which a bus that was told to stop has ended, unless it hangs."""
+        """The time after which a stopping bus has ended, unless it hangs."""
         settings = self.settings
         waits = (
             settings.drain_seconds,
@@ -217,7 +219,7 @@ class Daemon:
 
     @property
     def _status(self) -> str:
-        """What `systemctl status` shows: where we listen, and what the last reload refused."""
+        """The text for `systemctl status`: our addresses, and what the last reload refused."""
         said = f"listening on {', '.join(str(listener.address) for listener in self.listeners)}"
         last = self.last_reload
         if last.refused:
@@ -228,7 +230,7 @@ class Daemon:
         return said
 
     async def _reload(self) -> Reloaded:
-        """Reload, and let the service manager know how it went."""
+        """Reload, and report the result to the service manager."""
         notify.reloading()
         try:
             self.last_reload = await self._take_settings()
@@ -237,7 +239,7 @@ class Daemon:
             notify.ready(self._status)
 
     async def _take_settings(self) -> Reloaded:
-        """Take over new settings without dropping a connection that may stay."""
+        """Apply new settings without dropping connections that are still allowed."""
         try:
             # In a thread: a file may be on a disk that does not answer.
             new = await to_thread.run_sync(self._read_settings, abandon_on_cancel=True)
@@ -250,7 +252,7 @@ class Daemon:
         changed, fixed = changes(self.settings, kept), changes(kept, new)
         self.settings = kept
         warnings = self._warn()
-        self.doorman.change(kept.allowed_origins, host_names(kept))
+        self.http_gate.change(kept.allowed_origins, host_names(kept))
         self.connections.change(new.wire)
         self.bus.change(new.delivery, new.quota)
         self.bus.take_access(authenticator)
@@ -269,14 +271,14 @@ class Daemon:
         return Reloaded("", changed, fixed, warnings, refused, plugin_changes)
 
     def _check_reload(self, new: Settings) -> None:
-        """Refuse what would leave the bus less safe than it was started; read the certificates."""
+        """Refuse settings that make the bus less safe than at its start; read certificates."""
         for listener in self.listeners:
             check_place(listener.address, is_open=new.policy == "open")
         if self.certificates is not None and new.tls.certificate:
             self.certificates.load(new.tls)
 
     def _warn(self) -> list[str]:
-        """Log what the operator may want to know, but what keeps nobody from starting."""
+        """Log warnings about settings that do not prevent the start."""
         doubts = list(find_doubts(self.settings))
         warnings = self.certificates.warnings if self.certificates else []
         for doubt in doubts:
@@ -286,7 +288,7 @@ class Daemon:
         return [*(f"{each.says}; {each.fix}" for each in doubts), *warnings]
 
     async def _sweep(self) -> None:
-        watchdog = notify.Watchdog()  # fed by this loop: one that hangs is restarted
+        watchdog = notify.Watchdog()  # notified by this loop: if it hangs, we are restarted
         while True:
             before = time.monotonic()
             await anyio.sleep(SWEEP_SECONDS)
@@ -304,11 +306,11 @@ class Daemon:
             log_limit.report()
 
     async def _work(self) -> None:
-        """Work off what the bus has put off, a slice per turn of the loop."""
+        """Process the deferred work of the bus, a slice per round of the loop."""
         while True:
             woken = anyio.Event()
             self.bus.wake = woken.set
-            # What was put off before the line above is worked off now.
+            # Work deferred before the line above is processed now.
             while self.bus.work():
                 self.connections.flush()
                 await anyio.lowlevel.checkpoint()
@@ -316,7 +318,7 @@ class Daemon:
             await woken.wait()
 
     async def _keep_journal(self, journal: Journal) -> None:
-        """Hand what was recorded to the writer of the activity log, again and again."""
+        """Pass records to the writer of the activity log periodically."""
         while True:
             # Corrected each time: the system clock may be set while the bus runs.
             journal.wall_offset = time.time() - self.bus.clock()
@@ -327,7 +329,7 @@ class Daemon:
             journal.pump(partial(self.bus.open_since, before=before))
 
     async def _drain(self) -> None:
-        """Take nothing new, wait for the acks still owed, then say goodbye to everybody."""
+        """Refuse new messages, wait for pending acks, then close all connections."""
         self.bus.is_stopping = True
         with anyio.move_on_after(self.settings.drain_seconds):
             await self._until(lambda: self.bus.is_idle)
@@ -353,7 +355,7 @@ def open_log(settings: Settings) -> Iterator[Journal | None]:
 
 @contextmanager
 def lock_state(directory: Path) -> Iterator[None]:
-    """Keep the state directory to ourselves; a second daemon is refused."""
+    """Lock the state directory, so that a second daemon is refused."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -378,7 +380,7 @@ def lock_state(directory: Path) -> Iterator[None]:
 
 
 def _check_state(directory: Path) -> None:
-    """Raise ConfigError if others could put their files in the place of ours."""
+    """Raise ConfigError if other users could replace our files."""
     if danger := find_danger(directory, is_deep=False) or find_danger_above(directory):
         raise ConfigError(f"cannot use state directory {directory}: {danger}")
 
@@ -390,6 +392,6 @@ def _why(problem: OSError, where: object) -> str:
 
 
 def _raise_file_limit() -> None:
-    """Every connection needs a descriptor: take as many as we are allowed to."""
+    """Raise the limit of open files as far as allowed: every connection needs one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

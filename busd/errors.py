@@ -1,4 +1,4 @@
-"""What can go wrong, sorted by who is at fault; every layer may import this file."""
+"""The exceptions of busd, grouped by who is at fault; every layer may import this file."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ class BusdError(Exception):
 
 
 class ConfigError(BusdError):
-    """The operator asked for something that cannot be: one line, exit 78."""
+    """The configuration is invalid: one line, exit 78."""
 
 
 class ProtocolViolation(BusdError):
     """The peer broke the framing beyond recovery: its connection is closed.
 
-    `close_code` is what a WebSocket says on closing; lines have no such word.
+    `close_code` is the close code of a WebSocket; lines have none.
     """
 
     def __init__(self, reason: str, *, rule: str, close_code: int = 1002) -> None:
@@ -25,9 +25,9 @@ class ProtocolViolation(BusdError):
 
 
 class RequestError(BusdError):
-    """The peer asked for something it may not have: an error reply, the connection lives on.
+    """The peer sent an invalid or forbidden request: an error reply; the connection stays open.
 
-    `data` says in machine-readable form which rule or limit it was.
+    `data` contains the rule or limit in machine-readable form.
     """
 
     code = -32603
@@ -68,7 +68,7 @@ class MalformedPattern(InvalidParams):
 
 
 class AccessRefused(InvalidParams):
-    """No grant allows it; `data.rule` names the one that comes nearest."""
+    """No grant allows it; `data.rule` is the closest one."""
 
     rule = "grant"
 
@@ -94,7 +94,7 @@ class Busy(RequestError):
 
 
 class QuotaExceeded(Busy):
-    """An identity uses as much as it may; `data.limit` says how much that is."""
+    """An identity has used up its quota; `data.limit` is the limit."""
 
     rule = "quota"
 
@@ -113,31 +113,31 @@ class TooManyFailures(Busy):
 
 
 class InternalError(RequestError):
-    """Our own fault: the traceback is in our log, the peer learns only that it was us."""
+    """A bug of ours: the traceback is in our log, the peer gets no details."""
 
     code = -32603
     rule = "internal"
 
 
 class PluginError(RequestError):
-    """A plugin's fault: the log names it and says why, the peer learns only which one it was."""
+    """A plugin's fault: the reason is in our log, the peer learns only the plugin's name."""
 
     code = -32603
     rule = "plugin"
 
 
 class BusUnreachable(BusdError):
-    """Nobody answers at the address of the bus; nothing was sent."""
+    """Cannot connect to the address of the bus; nothing was sent."""
 
 
 class BusForbidden(BusUnreachable):
-    """The kernel does not let this user connect to the socket of the bus."""
+    """This user has no permission to connect to the socket of the bus."""
 
 
 class ConnectionLost(BusdError):
-    """The line broke while an answer was awaited.
+    """The connection was lost before the answer arrived.
 
-    `maybe_delivered` is False only when not one byte of the request had left this process.
+    `maybe_delivered` is False only if no byte of the request was sent.
     """
 
     def __init__(self, what: str, *, maybe_delivered: bool) -> None:
@@ -162,7 +162,7 @@ class CallRefused(BusdError):
 
 
 class Refuse(BusdError):
-    """Raised by a handler to decline a message: a failed ack that says why."""
+    """Raised by a handler to decline a message: a failed ack with the reason."""
 
     def __init__(self, reason: str, *, retry_seconds: float | None = None) -> None:
         super().__init__(reason)

@@ -35,7 +35,7 @@ class LsByDefault(click.Group):
 
 @click.group(cls=LsByDefault)
 def agents() -> None:
-    """Look after the worker agents: each chat has one, started when it is first needed.
+    """Manage the worker agents: each chat has one, started when it is first needed.
 
     Without a verb it is ls.
 

@@ -79,7 +79,7 @@ def _login_name() -> str:
 
     try:
         name = getpass.getuser()
-    except (OSError, KeyError):  # a uid that nobody has given a name
+    except (OSError, KeyError):  # a uid without a name
         name = "somebody"
     return re.sub(r"[^\w.@-]", "-", name)
 

@@ -41,13 +41,13 @@ _SHELLS = ("bash", "zsh", "fish")
 
 
 class Verbs(click.Group):
-    """The verbs; whoever reads what they print may leave early."""
+    """The group of commands; a reader of their output may close the pipe early."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # `busd listen … | head`: whoever read us has seen enough.
+            # `busd listen … | head`: the reader has closed the pipe.
             _forget_unwritten()
             ctx.exit(0)
 
@@ -135,7 +135,7 @@ def main() -> None:
 
 
 def _forget_unwritten() -> None:
-    """Let nobody try again, at the very end, to write what cannot be written."""
+    """Prevent the interpreter from flushing a closed pipe again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -30,7 +30,7 @@ def token() -> None:
 @click.argument("name")
 @bus_options
 def token_new(name: str, address: str | None, as_json: bool) -> None:
-    """Make a token called NAME and print it; it is shown only this once.
+    """Create a token called NAME and print it; it is shown only this once.
 
     \b
     Example:
@@ -48,7 +48,7 @@ def token_new(name: str, address: str | None, as_json: bool) -> None:
 @token.command("ls")
 @bus_options
 def token_ls(address: str | None, as_json: bool) -> None:
-    """Name the tokens there are.
+    """List tokens.
 
     \b
     Example:
@@ -100,7 +100,7 @@ def explain(
 ) -> None:
     """Show whether a message is allowed, and by which rule.
 
-    Without --uid, --unit or --token it is about whoever asks. Exit code 77: not allowed.
+    Without --uid, --unit or --token it checks the caller. Exit code 77: not allowed.
 
     \b
     Examples:
@@ -124,7 +124,7 @@ def explain(
 
 @click.group()
 def config() -> None:
-    """Look at the settings without starting a bus.
+    """Check or show the settings without starting a bus.
 
     \b
     Examples:

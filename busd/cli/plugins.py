@@ -28,7 +28,7 @@ def plugins() -> None:
 @plugins.command("ls")
 @bus_options
 def plugins_ls(address: str | None, as_json: bool) -> None:
-    """Name the plugins there are.
+    """List plugins.
 
     \b
     Example:

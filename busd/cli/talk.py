@@ -99,7 +99,7 @@ def send(
     speaker = sender or _own_name()
     check_address(to)
     check_address(speaker)
-    # Standard input is read to its end before the bus hears of us.
+    # Standard input is read to its end before we connect.
     body = _body(kind, sender, text) if payload is None else _parse_object(payload, "--payload")
 
     async def talk(bus: Client) -> None:
@@ -128,7 +128,7 @@ def _body(kind: str, sender: str | None, text: str | None) -> dict[str, Any]:
 
 
 def _print_receipt(receipt: Receipt, to: str, as_json: bool) -> None:
-    """Print the acks; the exit code is 0 only if somebody got the message and nobody failed."""
+    """Print the acks; the exit code is 0 only if there are addressees and none failed."""
     if as_json:
         print_json(receipt)
     else:
@@ -222,7 +222,7 @@ def _shown(message: Incoming) -> str:
     try:
         text = message.payload["content"]["text"]
     except (LookupError, TypeError, RecursionError, msgspec.MsgspecError):
-        text = None  # a stranger may send anything, even what cannot be decoded
+        text = None  # any peer may send anything, even invalid UTF-8
     return text if isinstance(text, str) else bytes(message.raw).decode()
 
 

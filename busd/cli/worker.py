@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option("--openai", "openai_url", metavar="URL", help="Ask an OpenAI-compatible endpoint.")
 @click.option("--echo", "is_echo", is_flag=True, help="Answer with the same text. [the default]")
 @click.option("--client-id", metavar="ID", help="Its address. [default: agent:$USER-worker]")
-@click.option("--talkto", metavar="ADDR", help="Whom it talks to. [default: whoever writes]")
+@click.option("--talkto", metavar="ADDR", help="Address it replies to. [default: the sender]")
 @click.option("--workspace", metavar="DIR", help="Where it works and remembers. [default: here]")
 @click.option("--reply-type", metavar="TYPE", help="Channel that the replies name.")
 @click.option(
@@ -54,10 +54,10 @@ if TYPE_CHECKING:
 @click.option("--address", "-a", metavar="ADDR", help="Where the bus is.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def worker(loop: str, **options: Any) -> None:
-    """Be an agent on the bus until Ctrl-C.
+    """Run an agent on the bus until Ctrl-C.
 
     Each message's text goes to COMMAND's standard input; what it prints is the answer. An exit
-    code other than 0, or no answer in time, is told to whoever asked. The API key of an endpoint
+    code other than 0, or a time-out, is reported to the sender. The API key of an endpoint
     is read from $CREDENTIALS_DIRECTORY/OPENAI_API_KEY or $OPENAI_API_KEY.
 
     \b
@@ -125,7 +125,7 @@ def _check(
 
 
 def _check_program(program: str, workspace: str | None) -> None:
-    """Raise ConfigError if the program is not there: nobody shall wait for it with a question."""
+    """Raise ConfigError if the program is missing, before a user waits for its answer."""
     from busd.agent.program_check import find_program_fault
 
     folder = Path(workspace or ".")

@@ -1,1 +1,1 @@
-"""What programs use to be peers of a bus: `Client` for anyio, `SyncClient` for threads."""
+"""The client library: `Client` for anyio, `SyncClient` for threads."""

@@ -1,4 +1,4 @@
-"""The caller: keeps one line to the bus open, and calls methods over it."""
+"""The caller: keeps one connection to the bus open (a `Line`), and calls methods over it."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _SWEEP_SECONDS = 0.25
 
 
 class Caller:
-    """One line at a time: opened, introduced, and opened again when it is lost.
+    """One line at a time: opened, initialized, and opened again when it is lost.
 
-    `introduce` says who we are on a line that was just opened; `on_change` hears that the line
-    was opened, closed or refused for good. `watchers` belong to the program: they hear that the
-    line was lost (False), and that it is open again (True).
+    `introduce` initializes a line that was just opened. `on_change` is called when the line was
+    opened, closed or permanently refused. `watchers` are callbacks of the program, called when the
+    line is lost (False) and when it is open again (True).
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Caller:
         self.address = address
         self.timeout_seconds = timeout_seconds
         self.line: Line | None = None
-        self.failure: BusdError | None = None  # why the bus does not want us any more
+        self.failure: BusdError | None = None  # why the bus has refused us permanently
         self.is_closed = True
         self._tls = tls
         self._take = take
@@ -65,7 +65,7 @@ class Caller:
     # Life
 
     async def open(self, tasks: TaskGroup) -> None:
-        """Open the first line, or raise why that cannot be; from then on it is kept open."""
+        """Open the first line, or raise the reason for the failure; then keep it open."""
         self._schedule = scheduler()
         self._changed = anyio.Event()
         self._tasks = tasks
@@ -78,27 +78,27 @@ class Caller:
     async def close(self) -> None:
         line, self.line = self.line, None
         self.is_closed = True
-        self._announce()  # whoever waits for it waits in vain
+        self._announce()  # wake those who wait for it
         if line is not None and line.is_open:
             await self._hang_up(line)
 
     async def _hang_up(self, line: Line) -> None:
-        """Close the line when the bus has read all we sent."""
+        """Close the line when the bus has read everything we sent."""
         try:
             with anyio.move_on_after(LIMITS.linger_seconds, shield=True):
                 if line.calls or line.has_abandoned:
-                    # It would keep the line open for answers that nobody waits for any more.
+                    # It would keep the line open for answers that nobody awaits.
                     await self.call_on(line, "ping", {}, inf)
                 else:
                     line.close()
                     await line.gone.wait()
         except BusdError:
-            pass  # it was quicker
+            pass  # it has closed the line already
         line.close()
         line.connection.abort("closed")
 
     async def wait_for_end(self) -> None:
-        """Wait until we are closed; raises if the bus refuses us for good."""
+        """Wait until we are closed; raise if the bus refuses us permanently."""
         while self.failure is None and not self.is_closed:
             await self._changed.wait()
         if self.failure is not None:
@@ -108,15 +108,15 @@ class Caller:
         line = None
         with anyio.move_on_after(min(_HANDSHAKE_SECONDS, self.timeout_seconds)):
             line = await open_line(self.address, self._tasks, self._touched, self._take, self._tls)
-            await self._say_who_we_are(line)
+            await self._initialize(line)
             self.line = line
             self._announce()
             return
         if line is None:
             raise BusUnreachable(f"cannot reach a bus at {self.address}: no connection in time")
-        raise NoAnswer(f"whoever listens at {self.address} did not answer in time")
+        raise NoAnswer(f"the server at {self.address} did not answer in time")
 
-    async def _say_who_we_are(self, line: Line) -> None:
+    async def _initialize(self, line: Line) -> None:
         try:
             await self._introduce(line)
         except ConnectionLost:
@@ -126,20 +126,20 @@ class Caller:
             raise
 
     async def _stay_connected(self) -> None:
-        """Open the line again whenever it is lost, until we close it or the bus says no."""
+        """Reconnect whenever the line is lost, until we close it or the bus refuses us."""
         while self.line is not None:
             await self.line.lost.wait()
             if self.line is None:
                 return  # we closed it ourselves
-            log.warning("line to %s lost: %s", self.address, self.line.reason)
+            log.warning("connection to %s lost: %s; reconnecting", self.address, self.line.reason)
             self.line = None
-            self._tell_watchers(is_open=False)
+            self._notify_watchers(is_open=False)
             for pause in pauses():
                 await anyio.sleep(pause)
                 try:
                     await self._open()
-                    log.info("line to %s opened again", self.address)
-                    self._tell_watchers(is_open=True)
+                    log.info("connection to %s restored", self.address)
+                    self._notify_watchers(is_open=True)
                     break
                 except (BusUnreachable, NoAnswer):
                     continue
@@ -150,11 +150,11 @@ class Caller:
                     self._announce()
                     return
 
-    def _tell_watchers(self, *, is_open: bool) -> None:
+    def _notify_watchers(self, *, is_open: bool) -> None:
         for function in self.watchers:
             try:
                 function(is_open)
-            except Exception:  # as a handler's: a mistake of the program, and the line goes on
+            except Exception:  # as in a handler: a bug of the program; the line stays open
                 log.exception("%r failed", function)
 
     def _announce(self) -> None:
@@ -163,7 +163,7 @@ class Caller:
         self._on_change()
 
     async def _sweep(self) -> None:
-        """Fail the calls that the bus has not answered in time."""
+        """Fail calls that the bus has not answered in time."""
         while True:
             await anyio.sleep(_SWEEP_SECONDS)
             now = time.monotonic()
@@ -174,7 +174,7 @@ class Caller:
     # Calls
 
     async def call(self, method: str, params: Any, timeout_seconds: float | None, what: str) -> Raw:
-        """Call a method and give its result, on the line there is or on the next one."""
+        """Call a method over the current line, or else the next one; return its result."""
         seconds = self.timeout_seconds if timeout_seconds is None else timeout_seconds
         deadline = time.monotonic() + seconds
         line = self.line
@@ -185,7 +185,7 @@ class Caller:
     async def call_on(
         self, line: Line, method: str, params: Any, deadline: float, what: str = ""
     ) -> Raw:
-        """Call a method on this line and no other."""
+        """Call a method on this line only."""
         call_id, pending = line.call(method, params, what or method, deadline)
         self.flush_soon()
         try:
@@ -195,7 +195,7 @@ class Caller:
                 line.has_abandoned = True
 
     async def wait_for_line(self, deadline: float) -> Line:
-        """Return the open line, waiting for it to be opened again if need be."""
+        """Return the open line; wait until it is open again if necessary."""
         with anyio.move_on_after(deadline - time.monotonic()):
             while self.line is None or not self.line.is_open:
                 if self.is_closed:
@@ -207,7 +207,7 @@ class Caller:
         raise BusUnreachable(f"no bus at {self.address}: nothing was sent")
 
     def flush_soon(self) -> None:
-        """Write out in the next round of the loop, together with what else this round sends."""
+        """Write out in the next round of the loop, together with everything this round sends."""
         if not self._is_flush_due:
             self._is_flush_due = True
             self._schedule(self._flush)

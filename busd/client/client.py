@@ -1,4 +1,4 @@
-"""`Client`: be a peer of the bus, on asyncio or trio."""
+"""`Client`: a peer of the bus, on asyncio or trio."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Client:
             async for message in bus.messages():
                 await message.reply({"type": "tg_reply", "content": {"text": "hi"}})
 
-    When the line breaks it is opened again by itself, with its name and its subscriptions; what
-    was waiting for an answer raises ConnectionLost, which says whether it may have been delivered.
+    A lost connection is restored automatically, with its name and its subscriptions. Calls without
+    an answer raise ConnectionLost, which tells whether the request may have been delivered.
     """
 
     def __init__(
@@ -51,8 +51,9 @@ class Client:
         *,
         address: str | None = None,
         info: dict[str, Any] | None = None,
-        token: str = "",  # for TCP and WebSocket; found by itself where the bus is our own
-        tls: ssl.SSLContext | None = None,  # for tls:// and wss://, if the system's will not do
+        token: str = "",  # for TCP and WebSocket; found automatically for our own bus
+        tls: ssl.SSLContext
+        | None = None,  # for tls:// and wss://; default: the system's authorities
         timeout_seconds: float = 75.0,  # longer than a bus waits for acks
         concurrency: int = 64,
     ) -> None:
@@ -73,9 +74,9 @@ class Client:
         self.handlers = Handlers()
         self._patterns: dict[str, None] = {}
         self._inbox: deque[Incoming] = deque()
-        self._is_iterated = False  # somebody reads messages()
-        # Ids that differ from everybody's, for 0.2 µs each; and no library for it, whose import
-        # would make a small program start 20 ms later.
+        self._is_iterated = False  # messages() is in use
+        # Globally unique ids for 0.2 µs each, without a library, whose import would delay the
+        # start of a small program by 20 ms.
         self._id_prefix = f"msg_{os.urandom(10).hex()}-"
         self._id_numbers = count(1)
 
@@ -89,7 +90,7 @@ class Client:
         try:
             await self.caller.open(self._tasks)
         except BaseException:
-            # Raised as it is, not in the group of one that the task group would make of it.
+            # Raised as it is, not in the exception group that the task group would create.
             self._tasks.cancel_scope.cancel()
             await self._tasks.__aexit__(None, None, None)
             raise
@@ -106,12 +107,12 @@ class Client:
         await self._tasks.__aexit__(None, None, None)
 
     async def run_forever(self) -> None:
-        """Let the handlers work until we are cancelled; raises if the bus refuses us for good."""
+        """Run the handlers until cancelled; raise if the bus refuses us permanently."""
         self.hand_out(is_complete=True)
         await self.caller.wait_for_end()
 
     async def _introduce(self, line: Line) -> None:
-        """Initialize, and subscribe to what we were subscribed to."""
+        """Initialize, and restore our subscriptions."""
         who: dict[str, Any] = {"clientId": self.client_id, "clientInfo": self._info}
         if token := self._token or find_token(self.address):
             who["auth"] = {"token": token}
@@ -121,11 +122,11 @@ class Client:
             await self.caller.call_on(line, "subscribe", {"address": pattern}, inf)
 
     def _wake(self) -> None:
-        """Let whoever waits for a message look again: the line has changed."""
+        """Wake everyone who waits for a message, because the line has changed."""
         self._inbox_filled.set()
 
     def on_line(self, function: WatchLine) -> WatchLine:
-        """Have a plain function called when the line is lost (False), and open again (True)."""
+        """Register a plain function, called when the line is lost (False) and open again (True)."""
         self.caller.watchers.append(function)
         return function
 
@@ -144,7 +145,7 @@ class Client:
         message_id: str | None = None,
         timeout_seconds: float | None = None,
     ) -> Receipt:
-        """Send a message and wait for the acks of everyone who got it."""
+        """Send a message and wait for the acks of all addressees."""
         message = Message(to=to, payload=encode_payload(payload))
         message.sender = sender or self.client_id
         message.message_id = message_id or self._new_message_id()
@@ -154,10 +155,10 @@ class Client:
     async def post(
         self, to: str, payload: Any, *, sender: str | None = None, message_id: str | None = None
     ) -> Receipt:
-        """Send a message and wait only until the bus has taken it; the receipt has no acks.
+        """Send a message and wait only until the bus has accepted it; the receipt has no acks.
 
-        The bus answers a connection's requests in order, so what it has to say against the
-        message (or that nobody gets it) arrives before the answer to the ping behind it.
+        The bus answers a connection's requests in order, so an error (or that there is no
+        addressee) arrives before the answer to the ping that follows the message.
         """
         message = Message(to=to, payload=encode_payload(payload))
         message.sender = sender or self.client_id
@@ -169,7 +170,7 @@ class Client:
             await self.caller.call_on(line, "ping", {}, deadline, f"message to {to}")
         finally:
             if line.calls.pop(call_id, None):
-                line.has_abandoned = True  # acks that come later are nobody's business
+                line.has_abandoned = True  # later acks are ignored
         if sent.is_done:
             return _decode_receipt(await sent.wait())
         return Receipt(True, message_id, [])
@@ -177,7 +178,7 @@ class Client:
     async def call(
         self, method: str, params: Any = None, *, timeout_seconds: float | None = None
     ) -> Any:
-        """Call any method of the bus and give its result; raise CallRefused if it says no."""
+        """Call any method of the bus and return its result; raise CallRefused for an error."""
         params = {} if params is None else params
         return msgspec.json.decode(await self.caller.call(method, params, timeout_seconds, method))
 
@@ -186,7 +187,7 @@ class Client:
         return str((await self.call("ping"))["timestamp"])
 
     async def status(self) -> Any:
-        """Return who is connected, in as many calls as the answer needs frames."""
+        """Return the status of the bus, in as many calls as the answer needs frames."""
         status = page = await self.call("getStatus")
         while page.pop("moreConnections", 0) and page["connections"]:
             last = page["connections"][-1]["connectionId"]
@@ -195,7 +196,7 @@ class Client:
         return status
 
     async def subscribe(self, pattern: str) -> None:
-        """Get the messages to every address that `pattern` matches, also after a reconnect."""
+        """Receive the messages to every address that `pattern` matches, also after a reconnect."""
         check_pattern(pattern)
         await self.call("subscribe", {"address": pattern})
         self._patterns[pattern] = None
@@ -211,11 +212,11 @@ class Client:
     # Receiving
 
     def on(self, type_name: str = ANY_TYPE) -> Callable[[H], H]:
-        """Have a function answer the messages of a type (of every type, if none is named).
+        """Register a function that answers the messages of a type (default: of every type).
 
-        What it gets is said by its annotation: a struct (the payload, checked), `dict` (the
-        payload), `msgspec.Raw` (its bytes), or else the `Incoming` message. What it returns is
-        the payload of the ack, what it raises makes a failed ack.
+        The annotation of its argument selects what it gets: a struct (the validated payload),
+        `dict` (the payload), `msgspec.Raw` (its bytes), or else the `Incoming` message. It returns
+        the payload of the ack; an exception causes a failed ack.
         """
 
         def registered(function: H) -> H:
@@ -226,9 +227,9 @@ class Client:
         return registered
 
     def messages(self) -> AsyncIterator[Incoming]:
-        """Return the messages that no handler takes, one after the other, until we are closed.
+        """Iterate over the messages without a handler, until we are closed.
 
-        A message that the loop's body did not answer is acked when the next one is asked for.
+        A message that the loop's body did not answer is acked when the next one is requested.
         """
         self._is_iterated = True
         return Messages(self._next_message)
@@ -245,7 +246,7 @@ class Client:
         return self._inbox.popleft()
 
     def _take(self, message: Message, line: Line, request_id: RequestId) -> None:
-        """Take a message from the line to whoever answers it."""
+        """Pass a message from the line to its handler or to `messages`."""
         incoming = Incoming(message, line, request_id, self)
         found = self.handlers.find(incoming) if self.handlers else None
         if found or (self.handlers and not self._is_iterated):
@@ -255,10 +256,10 @@ class Client:
             self._inbox_filled.set()
 
     def hand_out(self, *, is_complete: bool = False) -> None:
-        """Hand messages that came before their handler did to that handler.
+        """Pass messages that arrived before their handler was registered to that handler.
 
-        The first one may come in the same chunk as the answer to `initialize`. If no handlers are
-        added any more, `is_complete`, messages that none of them takes get a failed ack.
+        The first one may arrive in the same chunk as the answer to `initialize`. If no more
+        handlers will be added, `is_complete`, messages without a handler get a failed ack.
         """
         waiting, self._inbox = self._inbox, deque()
         for incoming in waiting:

@@ -1,4 +1,4 @@
-"""Open a line to the bus, and the pauses between tries."""
+"""Connect to the bus, and the pauses between attempts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def open_line(
     take: TakeMessage,
     tls: ssl.SSLContext | None = None,
 ) -> Line:
-    """Return a line over a fresh connection; nothing has been said yet. Raise BusUnreachable."""
+    """Return a line over a new connection, not initialized yet; raise BusUnreachable."""
     sock = await connect_to(address)
     framer = _framer_for(address)
     connection = Connection(
@@ -60,10 +60,10 @@ async def open_line(
 def _wrapped(
     connection: Connection, address: BusAddress, tls: ssl.SSLContext | None
 ) -> Connection | TlsTransport:
-    """Put TLS between the socket and the connection, if the address says so."""
+    """Put TLS between the socket and the connection, if the address requires it."""
     if not address.is_encrypted:
         return connection
-    # Imported only by those who need it: OpenSSL takes a while to load.
+    # Imported only if needed: OpenSSL takes a while to load.
     from busd.wire.tls import TlsTransport
 
     return TlsTransport(connection, tls or _default_context(), address.host)
@@ -71,7 +71,7 @@ def _wrapped(
 
 @cache
 def _default_context() -> ssl.SSLContext:
-    """Return what trusts the authorities of $BUSD_CA_FILE, or else those of the system."""
+    """Return a context that trusts the authorities of $BUSD_CA_FILE, or else of the system."""
     from busd.wire.tls_settings import make_client_context
 
     return make_client_context(os.environ.get("BUSD_CA_FILE"))
@@ -80,7 +80,7 @@ def _default_context() -> ssl.SSLContext:
 def _framer_for(address: BusAddress) -> Framer:
     if not address.is_web_socket:
         return LineFramer(LIMITS.max_frame_bytes)
-    # Imported only by those who need it: it doubles the start-up time of a small program.
+    # Imported only if needed: it doubles the start-up time of a small program.
     from busd.wire.websocket import ClientFramer
 
     return ClientFramer(str(address), LIMITS.max_frame_bytes)
@@ -99,16 +99,16 @@ class _Welcome(msgspec.Struct, frozen=True):
 
 
 def read_frame_limit(welcome: msgspec.Raw) -> float:
-    """Return the largest frame that the bus takes, as its answer to `initialize` says."""
+    """Return the maximum frame size of the bus from its answer to `initialize`."""
     try:
         found = msgspec.json.decode(welcome, type=_Welcome)
     except msgspec.MsgspecError:
-        return inf  # another bus, with other words
+        return inf  # another implementation of the protocol
     return found.capabilities.extensions.max_frame_bytes or inf
 
 
 def pauses() -> Iterator[float]:
-    """Return the seconds to wait before each try: doubling, and random so that clients spread."""
+    """Yield the seconds to wait before each attempt: doubling, and random to spread clients."""
     longest = _FIRST_PAUSE_SECONDS
     while True:
         yield random.uniform(longest / 2, longest)  # noqa: S311 - not a secret

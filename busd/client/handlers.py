@@ -18,8 +18,10 @@ from busd.errors import Refuse
 
 log = logging.getLogger("busd.client")
 
-Handler = Callable[[Any], Any]  # plain or async; takes and gives what its author likes
-Found = tuple[Handler, Callable[[Incoming], Any]]  # what answers, and how to read for it
+Handler = Callable[[Any], Any]  # plain or async, with any argument and result
+Found = tuple[
+    Handler, Callable[[Incoming], Any]
+]  # the handler, and the function that reads its argument
 H = TypeVar("H", bound=Callable[[Any], Any])
 ANY_TYPE = ""
 
@@ -34,17 +36,17 @@ class Handlers:
         return bool(self._by_type)
 
     def add(self, type_name: str, function: Callable[[Any], Any], run: Handler) -> None:
-        """Have `run` answer messages of a type; `function`'s annotation says what it gets."""
+        """Register `run` for messages of a type; `function`'s annotation selects its argument."""
         if type_name in self._by_type:
             raise ValueError(f"there is a handler for {type_name or 'every type'!r} already")
         self._by_type[type_name] = (run, _reader(function))
 
     def find(self, message: Incoming) -> Found | None:
-        """Return the handler of this message's type, else the one of every type."""
+        """Return the handler for this message's type, else the one for every type."""
         return self._by_type.get(message.type) or self._by_type.get(ANY_TYPE)
 
     async def answer(self, message: Incoming, found: Found | None) -> Ack:
-        """Return what the handler returns as an ack; whatever it raises is a failed one."""
+        """Return the handler's result as an ack; an exception becomes a failed ack."""
         if found is None:
             return failed_ack(f"no handler for type {message.type!r}")
         run, read = found
@@ -54,13 +56,13 @@ class Handlers:
         except Refuse as refusal:
             return failed_ack(refusal.reason, refusal.retry_seconds)
         except Exception as problem:
-            # The details are ours; whoever sent the message learns only that it failed.
+            # The details stay in our log; the sender learns only that it failed.
             log.exception("handler of %r failed", message)
             return failed_ack(f"handler failed: {type(problem).__name__}")
 
 
 def _reader(function: Callable[[Any], Any]) -> Callable[[Incoming], Any]:
-    """Find out by its annotation what a handler wants: the message, a struct, or raw bytes."""
+    """Return a function that reads the argument of a handler, as its annotation requires."""
     kind = _first_annotation(function)
     if kind is Raw:
         return lambda message: message.raw
@@ -78,7 +80,7 @@ def _first_annotation(function: Callable[[Any], Any]) -> Any:
     kind = parameters[0].annotation
     if not isinstance(kind, str):
         return kind
-    # Only this one is looked up: the others may be imported for type checkers alone.
+    # Only this one is resolved: the others may be imported for type checkers only.
     alone = types.SimpleNamespace(__annotations__={"kind": kind})
     try:
         return typing.get_type_hints(alone, getattr(function, "__globals__", {}))["kind"]

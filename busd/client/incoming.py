@@ -1,4 +1,4 @@
-"""A message as its addressee sees it."""
+"""A received message, and its answer."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _decode_raw = msgspec.json.Decoder(Raw).decode
 
 
 class Incoming:
-    """One message handed to us; it wants exactly one answer.
+    """A received message; it needs exactly one answer.
 
-    Outside of a handler answer it with `reply` or `fail`; inside of one, return the answer.
+    Outside a handler, answer it with `reply` or `fail`; in a handler, return the answer.
     """
 
     def __init__(self, message: Message, line: Line, request_id: RequestId, client: Client) -> None:
@@ -60,7 +60,7 @@ class Incoming:
 
     @property
     def raw(self) -> Raw:
-        """The payload byte for byte as its sender wrote it."""
+        """The payload, byte for byte as sent."""
         return self._message.payload
 
     @cached_property
@@ -77,18 +77,18 @@ class Incoming:
             return ""
 
     def read(self, kind: builtins.type[T]) -> T:
-        """Return the payload as `kind`; raise Refuse naming the member that does not fit."""
+        """Return the payload as `kind`; raise Refuse with the name of an invalid member."""
         try:
             return reader_of(kind).decode(self.raw)
         except msgspec.ValidationError as problem:
             raise Refuse(f"payload: {problem}") from None
 
     async def reply(self, payload: Any = None) -> bool:
-        """Answer that it went well; False if the line it came over is no more."""
+        """Ack the message; return False if its connection is lost."""
         return self.answer_nowait(ack_of(payload))
 
     async def fail(self, reason: str, *, retry_seconds: float | None = None) -> bool:
-        """Answer that it did not go well, and whether trying again may help."""
+        """Send a failed ack, with the time after which a retry may help."""
         return self.answer_nowait(failed_ack(reason, retry_seconds))
 
     def answer_nowait(self, ack: Ack) -> bool:
@@ -103,7 +103,7 @@ class Incoming:
 
 
 class Messages:
-    """Messages one after the other; no generator, because trio wants those closed by hand."""
+    """An iterator over messages; not a generator, which trio requires to be closed."""
 
     def __init__(self, take: Callable[[], Awaitable[Incoming]]) -> None:
         self._take = take
@@ -120,7 +120,7 @@ class Messages:
 
 
 def ack_of(payload: Any) -> Ack:
-    """Return the ack that carries what a handler returned."""
+    """Return the ack with a handler's result."""
     if isinstance(payload, Ack):
         return payload
     if payload is None:
@@ -146,7 +146,7 @@ def encode_payload(payload: Any) -> Raw:
 
 
 def _checked(payload: Raw) -> bytes:
-    """Return bytes that must be JSON already; the bus could not answer a broken frame."""
+    """Return the bytes if they are valid JSON; the bus could not answer an invalid frame."""
     encoded = bytes(payload)
     try:
         if not encoded.isascii():

@@ -1,4 +1,4 @@
-"""A client's line to the bus: one connection, from its handshake until it is lost."""
+"""A client's line to the bus: one connection, from its start until it is lost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _call_ids = count(1)
 
 
 class PendingCall:
-    """A call of ours until it is answered, refused, lost or too late."""
+    """A call of ours until it is answered, refused, lost or timed out."""
 
     __slots__ = ("_done", "deadline", "error", "result", "what")
 
@@ -71,7 +71,7 @@ class PendingCall:
 
 
 class Line(Endpoint[Message, Raw]):
-    """The conversation with the bus over one connection."""
+    """The JSON-RPC endpoint of a client, over one connection."""
 
     __slots__ = (
         "_last_sent",
@@ -88,20 +88,20 @@ class Line(Endpoint[Message, Raw]):
 
     def __init__(self, connection: Connection, take: TakeMessage) -> None:
         super().__init__(connection)
-        self.lost = anyio.Event()  # nothing more goes in or out
-        self.gone = anyio.Event()  # and the socket is closed
+        self.lost = anyio.Event()  # no more input or output
+        self.gone = anyio.Event()  # the socket is closed, too
         self.reason = ""
-        self.has_abandoned = False  # the bus may still answer a call that nobody waits for
+        self.has_abandoned = False  # the bus may still answer a call that nobody awaits
         self._take = take
         self._make_promise = promise_maker()
-        self._last_sent = 0  # the highest call id whose bytes have left
+        self._last_sent = 0  # the highest call id that was written out
 
     @property
     def is_open(self) -> bool:
         return not self.connection.is_closed
 
     def call(self, method: str, params: Any, what: str, deadline: float) -> tuple[int, PendingCall]:
-        """Put a call on the way; it leaves with the next flush."""
+        """Queue a call; it is written with the next flush."""
         call_id = next(_call_ids)
         pending = PendingCall(what, deadline, self._make_promise())
         if not self.is_open:
@@ -109,7 +109,7 @@ class Line(Endpoint[Message, Raw]):
             return call_id, pending
         frame = encode(Call(call_id, method, params))
         if len(frame) > self.max_frame_bytes:
-            # The bus would close the line, and everybody else's calls would be lost with it.
+            # The bus would close the connection, and all other calls would be lost with it.
             rule = {"rule": "max_frame_bytes"}
             pending.fail(CallRefused(InvalidRequest.code, self._too_long, rule))
             return call_id, pending
@@ -118,7 +118,7 @@ class Line(Endpoint[Message, Raw]):
         return call_id, pending
 
     def answer(self, request_id: RequestId, result: Any) -> None:
-        """Answer the bus; an answer that is too long for it is a failed ack."""
+        """Answer the bus; send a failed ack instead of an answer that is too long."""
         frame = encode(Result(request_id, result))
         if len(frame) > self.max_frame_bytes:
             frame = encode(Result(request_id, Ack(False, f"the answer is a {self._too_long}")))
@@ -129,7 +129,7 @@ class Line(Endpoint[Message, Raw]):
         return f"frame over {self.max_frame_bytes} bytes"
 
     def note_flushed(self) -> None:
-        """Remember that everything so far has left: it may have been delivered."""
+        """Record that all calls so far were written out and may have been delivered."""
         if self.calls:
             self._last_sent = next(reversed(self.calls))
 
@@ -150,7 +150,7 @@ class Line(Endpoint[Message, Raw]):
         self.close()
 
     def close(self, code: int = 1000) -> None:
-        """Close; what has not been sent yet is sent before."""
+        """Send pending frames, then close."""
         self.note_flushed()
         self.connection.close(code)
 
@@ -160,7 +160,7 @@ class Line(Endpoint[Message, Raw]):
         log.exception("a message from the bus could not be taken")
 
     def on_lost(self, reason: str) -> None:
-        """Fail every call that waits; each error says whether its request may be sent again."""
+        """Fail every pending call; each error tells whether its request may be sent again."""
         self.reason = self.reason or reason
         calls, self.calls = self.calls, {}
         for call_id, pending in calls.items():

@@ -1,4 +1,4 @@
-"""`run`: be a program that Ctrl-C and SIGTERM end in peace."""
+"""`run`: run a program that Ctrl-C and SIGTERM end cleanly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Main = Callable[[], Awaitable[object]]
 def run(main: Main, *, loop: Loop = "asyncio") -> None:
     """Run an async function until it returns, or until Ctrl-C or SIGTERM cancels it.
 
-    An error of the bus ends the program with exit code 1 and one line that says what to do.
+    An error of the bus ends the program with exit code 1 and a one-line message.
     """
     backend: Literal["asyncio", "trio"] = "trio" if loop == "trio" else "asyncio"
     options = {"use_uvloop": True} if loop == "uvloop" else {}
@@ -30,14 +30,14 @@ def run(main: Main, *, loop: Loop = "asyncio") -> None:
 
 
 async def run_until_signal(main: Main) -> None:
-    """Await `main`, and cancel it at the first SIGINT or SIGTERM; the next one ends us at once."""
+    """Await `main`; cancel it at the first SIGINT or SIGTERM, and exit at once at the next."""
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
         await tasks.start(_watch_signals, tasks.cancel_scope)
         try:
             await main()
         except Exception as problem:
-            failure = problem  # raised as it is, not in the group that the task group would make
+            failure = problem  # raised as it is, not in an exception group
         tasks.cancel_scope.cancel()
     if failure is not None:
         raise failure

@@ -1,4 +1,4 @@
-"""`SyncClient`: the same as `Client`, with the same names, for programs without a loop."""
+"""`SyncClient`: the interface of `Client` for programs without an event loop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SyncClient:
             for message in bus.messages():
                 message.reply({"type": "tg_reply", "content": {"text": "hi"}})
 
-    A loop runs in a thread of its own; handlers run in worker threads.
+    An event loop runs in a thread of its own; handlers run in worker threads.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class SyncClient:
         self._stack.__exit__(kind, problem, trace)
 
     def run_forever(self) -> None:
-        """Let the handlers work until the program is interrupted."""
+        """Run the handlers until the program is interrupted."""
         self._portal.call(self._client.run_forever)
 
     def send(
@@ -99,7 +99,7 @@ class SyncClient:
         message_id: str | None = None,
         timeout_seconds: float | None = None,
     ) -> Receipt:
-        """Send a message and wait for the acks of everyone who got it."""
+        """Send a message and wait for the acks of all addressees."""
         return self._portal.call(
             lambda: self._client.send(
                 to,
@@ -113,13 +113,13 @@ class SyncClient:
     def post(
         self, to: str, payload: Any, *, sender: str | None = None, message_id: str | None = None
     ) -> Receipt:
-        """Send a message and wait only until the bus has taken it."""
+        """Send a message and wait only until the bus has accepted it."""
         return self._portal.call(
             lambda: self._client.post(to, payload, sender=sender, message_id=message_id)
         )
 
     def call(self, method: str, params: Any = None, *, timeout_seconds: float | None = None) -> Any:
-        """Call any method of the bus and give its result; raise CallRefused if it says no."""
+        """Call any method of the bus and return its result; raise CallRefused for an error."""
         return self._portal.call(
             lambda: self._client.call(method, params, timeout_seconds=timeout_seconds)
         )
@@ -129,11 +129,11 @@ class SyncClient:
         return self._portal.call(self._client.ping)
 
     def status(self) -> Any:
-        """Return who is connected."""
+        """Return the status of the bus."""
         return self._portal.call(self._client.status)
 
     def subscribe(self, pattern: str) -> None:
-        """Get the messages to every address that `pattern` matches, also after a reconnect."""
+        """Receive the messages to every address that `pattern` matches, also after a reconnect."""
         self._portal.call(self._client.subscribe, pattern)
 
     def unsubscribe(self, pattern: str) -> None:
@@ -141,7 +141,7 @@ class SyncClient:
         self._portal.call(self._client.unsubscribe, pattern)
 
     def on(self, type_name: str = ANY_TYPE) -> Callable[[H], H]:
-        """Have a function answer the messages of a type, as `Client.on` does, in a thread."""
+        """Register a function that answers the messages of a type, in a thread; see `Client.on`."""
 
         def registered(function: H) -> H:
             if inspect.iscoroutinefunction(function):
@@ -160,7 +160,7 @@ class SyncClient:
         return registered
 
     def on_line(self, function: WatchLine) -> WatchLine:
-        """Have a function called when the line is lost (False) and open again (True).
+        """Register a function, called when the line is lost (False) and open again (True).
 
         It is called in the thread of the loop, and must neither block nor use this client: set a
         threading.Event, or put something into a queue.
@@ -168,7 +168,7 @@ class SyncClient:
         return self._client.on_line(function)
 
     def messages(self) -> Iterator[SyncIncoming]:
-        """Return the messages that no handler takes, as `Client.messages` does."""
+        """Iterate over the messages without a handler, as `Client.messages` does."""
         messages = self._client.messages()
         while True:
             try:
@@ -179,7 +179,7 @@ class SyncClient:
 
 
 class SyncIncoming:
-    """One message handed to us; it wants exactly one answer."""
+    """A received message; it needs exactly one answer."""
 
     def __init__(self, message: Incoming, portal: BlockingPortal) -> None:
         self._message = message
@@ -193,7 +193,7 @@ class SyncIncoming:
 
     @property
     def raw(self) -> Raw:
-        """The payload byte for byte as its sender wrote it."""
+        """The payload, byte for byte as sent."""
         return self._message.raw
 
     @property
@@ -211,15 +211,15 @@ class SyncIncoming:
         return self._message.is_answered
 
     def read(self, kind: builtins.type[T]) -> T:
-        """Return the payload as `kind`; raise Refuse naming the member that does not fit."""
+        """Return the payload as `kind`; raise Refuse with the name of an invalid member."""
         return self._message.read(kind)
 
     def reply(self, payload: Any = None) -> bool:
-        """Answer that it went well; False if the line it came over is no more."""
+        """Ack the message; return False if its connection is lost."""
         return bool(self._portal.call(self._message.reply, payload))
 
     def fail(self, reason: str, *, retry_seconds: float | None = None) -> bool:
-        """Answer that it did not go well, and whether trying again may help."""
+        """Send a failed ack, with the time after which a retry may help."""
         return bool(
             self._portal.call(lambda: self._message.fail(reason, retry_seconds=retry_seconds))
         )

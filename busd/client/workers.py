@@ -51,7 +51,7 @@ class Workers(Generic[T]):
             self._is_waking = False
             while self._items:
                 item = self._items.popleft()
-                # This handler may wait for something: somebody must be there for the next item.
+                # This handler may wait, so another worker must be ready for the next item.
                 if not self._idle and not self._is_waking and self._started < self._limit:
                     self._start_one()
                 elif self._items:

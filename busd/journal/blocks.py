@@ -1,6 +1,6 @@
-"""What the file of the activity log holds: blocks of deliveries, and the view that unfolds them.
+"""The format of the activity log: blocks of deliveries, and the view that expands them.
 
-Anybody may read the view `activity_log`; the table is private to busd.
+Other programs may read the view `activity_log`; the table is private to busd.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from busd.bus.record import Record
 from busd.rpc.envelope import encode
 
 SCHEMA_VERSION = 3
-APPLICATION_ID = 0x62757364  # "busd": tells our file from another program's
+APPLICATION_ID = 0x62757364  # "busd": distinguishes our file from those of other programs
 # A block is encoded in one go, which takes the interpreter lock for about 0.2 ms, and is deleted
 # as a whole.
 BLOCK_RECORDS = 512
@@ -85,7 +85,7 @@ COMMIT;
 
 
 class Batch(msgspec.Struct, eq=False):
-    """What the writer receives at once and writes in one transaction."""
+    """Records that the writer receives together and writes in one transaction."""
 
     records: list[Record]  # of deliveries that have ended
     wall_offset: float  # the time of day minus the clock of the bus

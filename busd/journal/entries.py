@@ -1,4 +1,4 @@
-"""What readers of the activity log get: attempts to send a message, and lines of the log."""
+"""Results of queries of the activity log: attempts to send a message, and lines of the log."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class JournalFile:
             kind = BusdError if problem.errno == errno.ENOSPC else ConfigError
             raise kind(f"cannot open the activity log {path}: {problem.strerror}") from None
         except sqlite3.Error as problem:
-            # A full disk is no mistake in the settings: the service manager shall try again.
+            # A full disk is not a configuration error: the service manager should try again.
             kind = BusdError if is_of_disk(problem) else ConfigError
             raise kind(f"cannot open the activity log {path}: {problem}") from None
 
@@ -239,7 +239,7 @@ class JournalFile:
     # Tidying
 
     def tidy(self, settings: JournalSettings) -> bool:
-        """Take one small step towards the limits in the settings; return False if there."""
+        """Delete a little towards the retention limits; return False if they are met."""
         return has_tidied(self.open(), settings, self._clock())
 
 

@@ -15,7 +15,7 @@ _LAST_ID = 2**63 - 1  # the largest integer in SQLite
 
 
 def has_tidied(db: sqlite3.Connection, settings: JournalSettings, now: float) -> bool:
-    """Take one small step towards the age and size in the settings; return False if there."""
+    """Delete a little towards the limits of age and size; return False if they are met."""
     # Not before 1970: SQLite's integers have 64 bits.
     cutoff = int(max(now - settings.keep_days * DAY_SECONDS, 0.0) * 1e6)
     if _has_deleted(db, cutoff):

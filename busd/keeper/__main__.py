@@ -1,7 +1,7 @@
 """The keeper's program: `python -m busd.keeper STATE_DIRECTORY`.
 
-It returns as soon as the keeper listens on `keeper.sock` in the state directory. Two processes stay
-behind: the keeper, and its parent, the reaper. The daemon runs it in isolated mode, see
+It exits as soon as the keeper listens on `keeper.sock` in the state directory. Two processes
+remain: the keeper, and its parent, the reaper. The daemon runs it in isolated mode, see
 `busd/supervise/keeper_link.py`.
 """
 
@@ -28,17 +28,17 @@ def main() -> None:
     if len(sys.argv) != 2:
         sys.exit("usage: python -m busd.keeper STATE_DIRECTORY")
     state = Path(sys.argv[1]).absolute()
-    os.closerange(3, _MAX_INHERITED_FILE)  # some loops leave theirs open in what they start
+    os.closerange(3, _MAX_INHERITED_FILE)  # some event loops leak theirs into child processes
     reading, writing = os.pipe()
     if os.fork() != 0:
         os.close(writing)
-        answer = os.read(reading, 1000).decode(errors="replace")  # once it listens, or its end
+        answer = os.read(reading, 1000).decode(errors="replace")  # when it listens or ends
         sys.exit(0 if answer == _READY else answer or "it ended at once")
     os.close(reading)
     os.setsid()
     os.umask(0o077)
     for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: None)  # not SIG_IGN: workers would inherit that
+        signal.signal(number, lambda *_: None)  # not SIG_IGN, which workers would inherit
     try:
         state_id = state_id_of(state)
         lock = take_over(state)
@@ -58,11 +58,11 @@ def main() -> None:
         Keeper(state, state_id, listener, lock).run()
     finally:
         (state / SOCKET).unlink(missing_ok=True)
-        os._exit(0)  # the reaper does the rest, also when we are killed
+        os._exit(0)  # the reaper cleans up, also when we are killed
 
 
 def _listen(state: Path) -> socket.socket:
-    """Listen for the daemon, which sees the pid of the process that calls this."""
+    """Listen for the daemon; the kernel reports the pid of the calling process to it."""
     (state / SOCKET).unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(SOCKET)

@@ -1,7 +1,7 @@
-"""Control groups for workers, where the kernel lets us make some (version 2; systemd or not).
+"""Control groups (version 2) for workers, where we may create them, with or without systemd.
 
-A group knows its processes whatever they do, and `cgroup.kill` ends all of them at once, so that
-nothing can fork faster than it is killed. Where no group can be made, the process tree has to do.
+A process cannot leave its group, and `cgroup.kill` kills all processes of a group at once, so that
+nothing can fork faster than it is killed. Where no group can be created, the process tree is used.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import signal
 import time
 from pathlib import Path
 
-_DELEGATED = "user.delegate"  # an attribute by which systemd says that a group is ours to divide
+_DELEGATED = "user.delegate"  # the attribute by which systemd marks a group that we may divide
 _UNITS = (".service", ".scope", ".slice")
 
 
 class ControlGroup:
-    """A group of processes; all methods do nothing where there is none."""
+    """A group of processes; without a path, all methods do nothing."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
 
     def make_inner(self, name: str) -> ControlGroup:
-        """Make a group within this one; one without a path if that cannot be."""
+        """Create a group within this one; return one without a path if that is impossible."""
         if self._path is None:
             return ControlGroup(None)
         try:
@@ -37,12 +37,12 @@ class ControlGroup:
         return self._path is not None and os.access(self._path / "cgroup.procs", os.W_OK)
 
     def enter(self) -> None:
-        """Put this process, and all it will start, into the group."""
+        """Move this process, and so all its future children, into the group."""
         if self._path is not None:
             try:
                 _write(self._path / "cgroup.procs", b"0")
             except OSError:
-                pass  # not ours to enter; the process tree has to do
+                pass  # not permitted; the process tree is used instead
 
     def kill(self) -> None:
         """Kill all processes of the group and of those within it."""
@@ -62,7 +62,7 @@ class ControlGroup:
         give_up_at = time.monotonic() + patience_seconds
         self.kill()
         while self.has_processes and time.monotonic() < give_up_at:
-            time.sleep(0.01)  # the kernel takes a moment; nothing tells when it is done
+            time.sleep(0.01)  # the kernel takes a moment, and no event reports the end
             self.kill()
         self.remove()
 
@@ -81,12 +81,12 @@ class ControlGroup:
         if self._path is not None:
             for folder, _, _ in os.walk(self._path, topdown=False):
                 try:
-                    os.rmdir(folder)  # noqa: PTH106 - as os.walk has it
+                    os.rmdir(folder)  # noqa: PTH106 - os.walk returns strings
                 except OSError:
                     pass  # a process is in it, or it is gone
 
     def remove_outer(self) -> None:
-        """Remove the group that this one was made in, if it was the last."""
+        """Remove the enclosing group, if this was the last one in it."""
         if self._path is not None:
             try:
                 self._path.parent.rmdir()
@@ -105,7 +105,7 @@ class ControlGroup:
 
 
 def open_group(state_id: str) -> ControlGroup:
-    """Return the group of a state directory's workers, below our own group; make it if need be."""
+    """Return the group of a state directory's workers, below our own; create it if missing."""
     own = _own_group()
     if own is None or not _is_ours(own):
         return ControlGroup(None)
@@ -113,7 +113,7 @@ def open_group(state_id: str) -> ControlGroup:
 
 
 def _is_ours(group: Path) -> bool:
-    """Return whether a group may be divided: systemd owns those of its units, unless it says so."""
+    """Return whether we may divide a group: systemd owns those of units without delegation."""
     if not os.access(group / "cgroup.procs", os.W_OK):
         return False
     folders = [group, *group.parents]

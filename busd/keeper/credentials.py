@@ -1,4 +1,4 @@
-"""Secrets for a worker: copied into a folder that only its user can read, and removed with it."""
+"""Secrets for a worker: copied into a folder that only its user can read, removed at its end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FOLDER = "credentials"
 
 
 class NoCredential(Exception):
-    """A secret cannot be had; says which, and why."""
+    """A secret cannot be read or copied; the message contains its name and the reason."""
 
 
 def copy_credentials(folder: Path, credentials: dict[str, str]) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MAX_LINE_BYTES = 4 * 1024 * 1024
 _MAX_UNSENT_BYTES = 16 * 1024 * 1024
 _UCRED = struct.Struct("3i")
-Json = dict[str, Any]  # Any: decoded JSON, of our own daemon
+Json = dict[str, Any]  # Any: decoded JSON from our own daemon
 
 
 class DaemonSide:
@@ -43,14 +43,14 @@ class DaemonSide:
 
     @staticmethod
     def is_own(connection: socket.socket) -> bool:
-        """Return whether the other side is of this user, or root."""
+        """Return whether the other side runs as this user or root."""
         raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
         uid = _UCRED.unpack(raw)[1]
         return uid in (0, os.geteuid())
 
     @staticmethod
     def refuse(connection: socket.socket) -> None:
-        """Answer a second daemon that there is one already."""
+        """Refuse a second daemon: another one is connected already."""
         with connection:
             connection.setblocking(False)
             try:
@@ -63,7 +63,7 @@ class DaemonSide:
         self._watch()
 
     def close(self) -> None:
-        """Send what is unsent, if that takes no waiting, and close."""
+        """Send pending output, if possible without waiting, and close."""
         self._write()
         self._keeper.unwatch(self._connection.fileno())
         self._connection.close()
@@ -82,7 +82,7 @@ class DaemonSide:
             self._keeper.on_daemon_gone()
 
     def _read(self) -> bool:
-        """Handle what was received; return False when the daemon is gone or sent nonsense."""
+        """Handle received requests; return False if the daemon is gone or a request is invalid."""
         try:
             chunk = self._connection.recv(65_536)
         except BlockingIOError:
@@ -99,12 +99,12 @@ class DaemonSide:
         return bool(chunk) and len(self._received) <= MAX_LINE_BYTES
 
     def send(self, message: Json) -> None:
-        """Send the daemon a message; disconnect one that does not read for long."""
+        """Send a message to the daemon; disconnect it if it has not read for long."""
         self._unsent += json.dumps(message).encode() + b"\n"
         was_waiting = len(self._unsent) > _MAX_UNSENT_BYTES
         self._write()
         if was_waiting and len(self._unsent) > _MAX_UNSENT_BYTES:
-            self._connection.shutdown(socket.SHUT_RDWR)  # read as its end, in its turn
+            self._connection.shutdown(socket.SHUT_RDWR)  # the next read reports its end
             self._unsent.clear()
         if self._unsent:
             self._watch()
@@ -116,7 +116,7 @@ class DaemonSide:
         except BlockingIOError:
             pass
         except OSError:
-            self._unsent.clear()  # its end is read next
+            self._unsent.clear()  # the next read reports its end
 
     # -- requests -------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
-"""Folders that a worker can change: each step below a handle of the folder above, and no link.
+"""Access to folders that a worker can change: by directory descriptors, without following links.
 
-A worker owns its workspace. It may put a link in the place of any folder or file there, at any
-moment; a path that was looked at is not the path that is opened next.
+A worker owns its workspace and may replace any folder or file in it by a link at any moment. So a
+check of a path says nothing about what is opened there next (TOCTOU).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @contextmanager
 def open_folder(path: str | Path, above: int | None = None) -> Iterator[int]:
-    """Open a folder, below another one if it is given; raise OSError if it is a link."""
+    """Open a folder, relative to `above` if given; raise OSError if it is a link."""
     folder = os.open(path, _FOLDER, dir_fd=above)
     try:
         yield folder
@@ -27,9 +27,9 @@ def open_folder(path: str | Path, above: int | None = None) -> Iterator[int]:
 
 
 def make_folder(name: str | Path, above: int | None = None) -> bool:
-    """Create a folder for us only; return whether it was missing.
+    """Create a folder that only we can access; return whether it was missing.
 
-    Raises FileExistsError if a link or a file is in its place.
+    Raise FileExistsError if there is a link or a file at its path.
     """
     try:
         os.mkdir(name, 0o700, dir_fd=above)
@@ -52,7 +52,7 @@ def open_file(name: str, folder: int, flags: int) -> int:
 
 
 def replace_file(name: str, folder: int, content: bytes) -> None:
-    """Write a file of a folder as a whole, or leave it as it was and raise OSError."""
+    """Replace a file of a folder atomically, or raise OSError and leave it unchanged."""
     new = f".{name}.new"
     try:
         with contextlib.suppress(FileNotFoundError):

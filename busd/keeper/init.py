@@ -1,8 +1,8 @@
-"""The init process of a worker: its parent, which everything it starts stays below.
+"""The init process of a worker: its parent, and the ancestor of everything it starts.
 
-A process for each worker, forked by the keeper, between the two. It adopts orphans, reports the
-worker's end, and ends itself when nothing is left below it: that is how the keeper knows. When the
-keeper ends first, it kills all that is below it.
+The keeper forks one for each worker, and the worker is its child. It adopts orphans, reports the
+exit of the worker, and exits itself when it has no descendants left: this is how the keeper
+detects the end of the process tree. If the keeper ends first, it kills all its descendants.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _ENDED_AT_ONCE = "the process that watches over it ended at once"
 
 
 class Started(NamedTuple):
-    """A worker that runs."""
+    """A running worker."""
 
     init: int  # pids
     worker: int
     limits: dict[str, str]
-    output: int  # files to read from
+    output: int  # descriptors to read from
     errors: int
     reports: int  # the worker's exit code, once it has ended
 
@@ -41,12 +41,12 @@ def start_worker(
     usual_files: tuple[int, int],
     lock: int,
 ) -> Started:
-    """Start a worker below a new init process, which holds the lock, too; raise CannotStart."""
+    """Start a worker under a new init process, which holds the lock, too; raise CannotStart."""
     files: list[int] = []
     try:
         for _ in range(3):
             files += os.pipe()
-        gc.freeze()  # so that less of what is shared with the child is copied
+        gc.freeze()  # fewer pages that are shared with the child are copied
         keeper = os.getpid()
         init = os.fork()
     except OSError as problem:
@@ -56,23 +56,23 @@ def start_worker(
         _Init(keeper, files[1::2], lock).run(launch, group, environment, usual_files)
     _close(files[1::2])
     output, errors, reports = files[::2]
-    said = _read_report(reports)
-    if "pid" not in said:
+    report = _read_report(reports)
+    if "pid" not in report:
         _close(files[::2])
-        raise CannotStart(said.get("error", _ENDED_AT_ONCE))
-    return Started(init, said["pid"], said["limits"], output, errors, reports)
+        raise CannotStart(report.get("error", _ENDED_AT_ONCE))
+    return Started(init, report["pid"], report["limits"], output, errors, reports)
 
 
 def _read_report(reports: int) -> dict[str, Any]:
-    """Wait for the first line: the program runs, or cannot."""
-    heard = b""
-    while not heard.endswith(b"\n"):
-        byte = os.read(reports, 1)  # no more: the next line, its exit, is for later
+    """Wait for the first line, which reports whether the program was started."""
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = os.read(reports, 1)  # not the next line, which reports its exit and is read later
         if not byte:
             return {}
-        heard += byte
-    said: dict[str, Any] = json.loads(heard)
-    return said
+        line += byte
+    report: dict[str, Any] = json.loads(line)
+    return report
 
 
 def _close(files: list[int]) -> None:
@@ -81,11 +81,11 @@ def _close(files: list[int]) -> None:
 
 
 class _Init:
-    """The process itself; it never returns to what the keeper was doing."""
+    """The process itself; never returns to the code of the keeper."""
 
     def __init__(self, keeper: int, files: list[int], lock: int) -> None:
         self._keeper = keeper
-        self._lock = lock  # no other keeper starts before we are done
+        self._lock = lock  # no other keeper starts before we have ended
         self._output, self._errors, self._reports = files
         self._worker = 0
 
@@ -101,13 +101,13 @@ class _Init:
             watched, woken = self._prepare()
             self._start(launch, group, environment, usual_files)
             self._serve(watched, woken, group)
-        except BaseException as problem:  # nothing of the keeper's may run here
+        except BaseException as problem:  # the keeper's code must not continue here
             print(f"init of {launch.name}: {problem!r}", file=sys.stderr, flush=True)
         finally:
             os._exit(1)
 
     def _prepare(self) -> tuple[int, int]:
-        """Let go of all that is the keeper's; return what tells of its end, and of signals."""
+        """Release the keeper's resources; return the descriptors for its end and for signals."""
         signal.set_wakeup_fd(-1)
         kept = {0, 1, 2, self._output, self._errors, self._reports, self._lock}
         for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
@@ -115,7 +115,7 @@ class _Init:
                 try:
                     os.close(int(name))
                 except OSError:
-                    pass  # the one by which we look
+                    pass  # the descriptor of the listing itself
         os.setsid()
         adopt_orphans()
         watched = os.pidfd_open(self._keeper)
@@ -126,7 +126,7 @@ class _Init:
             os.set_blocking(end, False)
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda *_: None)  # not SIG_IGN: the worker would inherit that
+            signal.signal(number, lambda *_: None)  # not SIG_IGN, which the worker would inherit
         return watched, woken
 
     def _start(
@@ -167,7 +167,7 @@ class _Init:
         os._exit(0)
 
     def _reap(self) -> bool:
-        """Let go of children that have ended; return whether there are others."""
+        """Reap children that have ended; return whether any are left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -178,8 +178,8 @@ class _Init:
             if pid == self._worker:
                 self._report({"exit": os.waitstatus_to_exitcode(status)})
 
-    def _report(self, said: dict[str, object]) -> None:
+    def _report(self, report: dict[str, object]) -> None:
         try:
-            os.write(self._reports, json.dumps(said).encode() + b"\n")
+            os.write(self._reports, json.dumps(report).encode() + b"\n")
         except OSError:
-            pass  # the keeper is gone, which we hear of next
+            pass  # the keeper has ended, which `_serve` detects next

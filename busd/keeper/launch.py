@@ -1,4 +1,4 @@
-"""What to start: the one record that a caller fills in and a spawner or a keeper carries out."""
+"""What to start: the record that a caller fills in and a spawner or a keeper executes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 
 class Launch(NamedTuple):
-    """A process to start, and within which limits."""
+    """A process to start, and its limits."""
 
     name: str
-    command: list[str]  # never a secret in it
-    directory: Path  # current directory; logs/ in it takes what the process prints
-    environment: dict[str, str] = {}  # noqa: RUF012 - nobody changes it
+    command: list[str]  # must not contain secrets
+    directory: Path  # current directory; output goes to logs/ in it
+    environment: dict[str, str] = {}  # noqa: RUF012 - never modified
     credentials: dict[str, str] = {}  # noqa: RUF012 - name -> file, in $CREDENTIALS_DIRECTORY
     memory_max_bytes: int | None = None
     file_max_bytes: int | None = None
@@ -23,8 +23,8 @@ class Launch(NamedTuple):
     stop_seconds: float = 5.0
 
 
-# Fields that the keeper's socket spells differently. A daemon may meet a keeper of an earlier
-# version, which has kept its workers: these names must not change.
+# Fields with another name in the keeper's protocol. A daemon may connect to a keeper of an earlier
+# version that still runs workers: these names must not change.
 _SPELLED = {"name": "client_id", "directory": "workspace"}
 
 

@@ -1,4 +1,4 @@
-"""The lock of a state directory: one keeper at a time, which first ends what the last one left."""
+"""The lock of a state directory: one keeper at a time, which first ends leftover processes."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from busd.keeper.reaper import end_remaining
 from busd.keeper.tree import state_id_of
 
 LOCK = "keeper.lock"
-_LOCK_SECONDS = 10.0  # for a reaper to end what a killed keeper left
+_LOCK_SECONDS = 10.0  # for a reaper to end what a killed keeper left running
 
 
 def take_over(state: Path) -> int:
-    """Wait until the last keeper has ended, and end what it left; return the lock's descriptor."""
+    """Wait for the previous keeper, end its leftover processes; return the lock's descriptor."""
     lock = _lock(state)
     _clear(state)
     return lock
 
 
 def end_remains(state: Path) -> None:
-    """End what a killed keeper left behind; do nothing while a keeper lives."""
+    """End what a killed keeper left running; do nothing while a keeper runs."""
     give_up_at = time.monotonic() + _LOCK_SECONDS
     lock = _try_lock(state)
     while lock is None:
         if time.monotonic() > give_up_at:
             return
-        time.sleep(0.01)  # the kernel closes a dead process's files one after the other
+        time.sleep(0.01)  # the kernel closes the files of a dead process one after the other
         lock = _try_lock(state)
     try:
         _clear(state)

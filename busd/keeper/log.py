@@ -1,4 +1,4 @@
-"""What a worker prints: into files of a bounded size, and its last lines at hand."""
+"""The output of a worker: log files of bounded size, and its last lines in memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LINE_CHARACTERS = 500
 
 
 class WorkerLog:
-    """Two files in a folder: when one is full it takes the place of the older one."""
+    """Two files in a folder: a full one replaces the older one."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -26,17 +26,17 @@ class WorkerLog:
         self._size = 0
 
     def write(self, chunk: bytes) -> None:
-        """Keep a chunk; one that the disk has no room for is lost, and the worker goes on."""
+        """Write a chunk; if the disk is full it is lost, and the worker is not affected."""
         try:
             if self._file is None or self._size + len(chunk) > MAX_FILE_BYTES:
                 self._turn(len(chunk))
             assert self._file is not None
             self._size += os.write(self._file, chunk)
         except OSError:
-            self.close()  # the folder may be there again for the next chunk
+            self.close()  # the folder may exist again for the next chunk
 
     def _turn(self, wanted_bytes: int) -> None:
-        """Open the file, after making it the older one if there is no room in it."""
+        """Open the file; rotate it first if there is not enough room in it."""
         with open_folder(self._folder.parent) as workspace:
             make_folder(self._folder.name, workspace)
             with open_folder(self._folder.name, workspace) as folder:
@@ -69,7 +69,7 @@ class Tail:
 
 
 def make_log(workspace: Path) -> None:
-    """Create an empty log, unless there is one; raise OSError if something else is in its place."""
+    """Create an empty log if there is none; raise OSError if its path is not a regular file."""
     with open_folder(workspace) as above:
         make_folder("logs", above)
         with open_folder("logs", above) as logs:
@@ -77,9 +77,9 @@ def make_log(workspace: Path) -> None:
 
 
 def trim_log(folder: Path) -> bool:
-    """Make room in a log that somebody else appends to; True if there was need.
+    """Truncate a log that another process appends to; return True if it was too large.
 
-    What is moved is its last part. It may grow beyond its size until somebody looks.
+    Its last part is moved to the older file. Between two calls it may exceed its size.
     """
     try:
         with open_folder(folder.parent) as workspace, open_folder(folder.name, workspace) as logs:
@@ -89,7 +89,7 @@ def trim_log(folder: Path) -> bool:
     except FileNotFoundError:
         return False
     except OSError:
-        pass  # a link, or no room on the disk even for this: the next look tries again
+        pass  # a link, or the disk is full: the next call tries again
     return True
 
 
@@ -120,7 +120,7 @@ def read_last_lines(folder: Path, count: int) -> list[str]:
 
 
 def _size(logs: int) -> int:
-    """Return how large the log is; 0 if there is none, or something else in its place."""
+    """Return the size of the log; 0 if it is missing or not a regular file."""
     try:
         found = os.stat(FILE_NAME, dir_fd=logs, follow_symlinks=False)
     except FileNotFoundError:
@@ -135,7 +135,7 @@ def _read_end(name: str, logs: int) -> bytes:
         return b""
     try:
         size = os.fstat(file).st_size
-        length = min(size, MAX_FILE_BYTES)  # as much is allocated first
+        length = min(size, MAX_FILE_BYTES)  # read() allocates this much first
         return os.pread(file, length, size - length)
     finally:
         os.close(file)

@@ -1,4 +1,4 @@
-"""The keeper's process: one loop over the daemon's requests, the workers' ends and their output."""
+"""The keeper's process: one loop for the daemon's requests, and the workers' exits and output."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class Keeper:
         self._listener = listener
         self._daemon: DaemonSide | None = None
         self._unclaimed: set[str] = set()  # workers that the daemon has not adopted yet
-        self._connections = 0  # of daemons, counted; a timer of an earlier one means nothing
+        self._connections = 0  # of daemons so far; timers of earlier ones are ignored
 
     def run(self) -> None:
-        """Serve until there is nobody to serve and nobody to keep."""
+        """Serve until no daemon is connected and no worker is left."""
         self._watch_children()
         self.watch(self._listener.fileno(), self._on_connection)
         self.after(_CONNECT_SECONDS, lambda: self._end_unless_connected(0))
@@ -73,7 +73,7 @@ class Keeper:
         try:
             self._selector.unregister(file)
         except KeyError:
-            pass  # it is not watched any more
+            pass  # it is no longer watched
 
     def after(self, seconds: float, callback: Callable[[], None]) -> None:
         entry = (time.monotonic() + seconds, next(self._timer_numbers), callback)
@@ -123,7 +123,7 @@ class Keeper:
     # -- process trees -------------------------------------------------------------------------
 
     def sweep_soon(self) -> None:
-        """Look at once for what is left of workers that are to end, then again and again."""
+        """Sweep the process trees of workers that are to end, now and at growing intervals."""
         is_planned = self._sweep_seconds is not None
         self._sweep_seconds = _SWEEP_SECONDS
         if not is_planned:
@@ -134,13 +134,13 @@ class Keeper:
         ending = [
             worker
             for worker in self.workers.values()
-            # One that still has time to end by itself needs no looking after.
+            # A worker that still has time to end by itself needs no sweep.
             if worker.kill_at is not None and (worker.pid is None or worker.kill_at <= now)
         ]
         try:
             remaining = self._sweep_trees(ending) if ending else []
         except OSError:
-            remaining = ending  # no file to be had just now; nobody is taken for dead
+            remaining = ending  # out of file descriptors; treat no worker as ended
         if not remaining:
             self._sweep_seconds = None
             return
@@ -149,7 +149,7 @@ class Keeper:
         self._sweep_seconds = min(2 * self._sweep_seconds, _SLOW_SWEEP_SECONDS)
 
     def _sweep_trees(self, ending: list[Worker]) -> list[Worker]:
-        """Kill what is left of these workers; return those of which something still is."""
+        """Kill remaining processes of these workers; return the workers that still have some."""
         processes = living()
         orphans = self._orphans(processes)
         signal_each(orphans, signal.SIGKILL)
@@ -162,7 +162,7 @@ class Keeper:
         ]
 
     def _orphans(self, processes: list[Process]) -> list[Process]:
-        """Return what became ours because an init process was killed: all but init processes."""
+        """Return children other than init processes: orphans of an init process that was killed."""
         inits = {worker.init for worker in self.workers.values()}
         own = [each for each in processes if each.parent == os.getpid() and each.pid not in inits]
         return own + [each for orphan in own for each in descendants(processes, orphan.pid)]
@@ -222,13 +222,13 @@ class Keeper:
             connection.close()
 
     def on_hello(self, when_bus_stops: str, adopt_seconds: float) -> None:
-        """Note that a daemon has connected; stop the workers that it does not adopt in time."""
+        """Handle a daemon's connection; stop the workers that it does not adopt in time."""
         self.when_bus_stops = when_bus_stops
         self.adopt_seconds = adopt_seconds
         self._unclaimed = set(self.workers)
         number = self._connections
         self.after(adopt_seconds, lambda: self._end_unclaimed(number))
-        if self.is_ending:  # somebody waits for us: no more patience
+        if self.is_ending:  # a new daemon waits for us: kill at once
             self.end_all(0.0)
 
     def claim(self, name: str) -> Worker | None:
@@ -242,7 +242,7 @@ class Keeper:
             self.workers[name].stop()
 
     def on_daemon_gone(self) -> None:
-        """End all workers, or keep them a while: the daemon has disconnected."""
+        """Handle the end of the daemon: end all workers, or keep them for a while."""
         self._daemon = None
         self._connections += 1
         if self.when_bus_stops == "stop" or not self.workers:

@@ -1,4 +1,4 @@
-"""Starting a worker's process: its session, its limits, and plain words for why it cannot be."""
+"""Start a worker's process: its session, its limits, and readable errors if that fails."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from busd.keeper.control_group import ControlGroup
 from busd.keeper.launch import Launch
 from busd.keeper.tree import die_with_parent, living
 
-_OOM_SCORE = b"500"  # when the host runs out of memory, a worker goes before the bus
+_OOM_SCORE = b"500"  # when the host runs out of memory, workers are killed before the bus
 
 
 class CannotStart(Exception):
-    """A program cannot be started; says why."""
+    """A program cannot be started; the message is the reason."""
 
 
 def start_process(
@@ -44,7 +44,7 @@ def start_process(
         _expect_to_go_first()
 
     try:
-        return subprocess.Popen(  # noqa: S603 - the operator says what
+        return subprocess.Popen(  # noqa: S603 - configured by the operator
             launch.command,
             cwd=launch.directory,
             env=environment,
@@ -59,14 +59,14 @@ def start_process(
 
 
 def allow_many_files() -> tuple[int, int]:
-    """Let this process have two pipes for each worker; return the limit that workers get."""
+    """Raise our limit of open files (two pipes per worker); return the limit for workers."""
     usual = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (usual[1], usual[1]))
     return usual
 
 
 def lower(kind: int, value: int | None) -> None:
-    """Set a limit, unless a lower one is there already."""
+    """Set a limit, unless a lower one is set already."""
     if value is None:
         return
     _, hard = resource.getrlimit(kind)
@@ -74,11 +74,11 @@ def lower(kind: int, value: int | None) -> None:
     try:
         resource.setrlimit(kind, (least, least))
     except (OSError, ValueError):
-        pass  # a sandbox without it; what is in force is read afterwards
+        pass  # not possible in this sandbox; the effective limit is read afterwards
 
 
 def _tasks_limit(tasks_max: int | None) -> int | None:
-    """Return the limit of processes; the kernel counts all of the user's, and root's never."""
+    """Return the process limit; the kernel counts all of a user's threads, but never root's."""
     if tasks_max is None or os.geteuid() == 0:
         return None
     uid = os.getuid()
@@ -106,11 +106,11 @@ def _expect_to_go_first() -> None:
         os.write(file, _OOM_SCORE)
         os.close(file)
     except OSError:
-        pass  # a sandbox without it; the limits hold all the same
+        pass  # not possible in this sandbox; the limits apply nevertheless
 
 
 def limits_of(pid: int, launch: Launch) -> dict[str, str]:
-    """Ask the kernel which of the wanted limits are in force."""
+    """Return which of the requested limits are in force, as reported by the kernel."""
     limits = {}
     if launch.memory_max_bytes is not None:
         limits["memory_max_bytes"] = _in_force(pid, resource.RLIMIT_DATA, "for each process")
@@ -136,13 +136,13 @@ def _in_force(pid: int, kind: int, scope: str) -> str:
 
 
 def why_not(problem: Exception, launch: Launch) -> str:
-    """Return why a program could not be started, for whoever asked."""
+    """Return a readable reason why a program could not be started."""
     if not launch.command or not launch.command[0]:
         return "no program is named"
     program = launch.command[0]
     number = problem.errno if isinstance(problem, OSError) else None
     path = launch.environment.get("PATH", os.defpath)
-    # A folder of the PATH that may not be looked into gives EACCES, too.
+    # An unreadable folder of the PATH causes EACCES, too.
     is_nowhere = "/" not in program and shutil.which(program, os.F_OK, path) is None
     if number in (errno.ENOENT, errno.ENOTDIR) or (number == errno.EACCES and is_nowhere):
         if not launch.directory.is_dir():

@@ -1,8 +1,8 @@
-"""The process tree of a worker: who is in it, and how all of it is ended.
+"""The process tree of a worker: list its processes, and end all of them.
 
 Every worker has a parent of its own, its init process (`init`), which adopts orphans
 (`PR_SET_CHILD_SUBREAPER`). So a process that changes its session, clears its environment or loses
-its parent stays a descendant of that init: the kernel leaves it no other parent.
+its parent stays a descendant of that init process: the kernel assigns no other parent.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _MAX_ENVIRONMENT_BYTES = 4 * 1024 * 1024
 
 
 class Process(NamedTuple):
-    """A living process, as the kernel tells of it."""
+    """A living process, as reported by the kernel."""
 
     pid: int
     parent: int
     session: int
-    started: bytes  # with the pid, it names one process for good
+    started: bytes  # together with the pid, identifies a process uniquely
 
 
 def state_id_of(state: Path) -> str:
-    """Return the id that all workers of one state directory have in common."""
+    """Return the id that all workers of a state directory share."""
     found = state.stat()
     text = f"{state.resolve()}:{found.st_dev}:{found.st_ino}:{os.getuid()}"
     return hashlib.sha256(text.encode()).hexdigest()[:10]
@@ -46,16 +46,16 @@ def adopt_orphans() -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Let the kernel kill this process when its parent ends, however that comes."""
+    """Have the kernel kill this process when its parent ends for any reason."""
     _PROCESS_CONTROL(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it ended before the kernel knew
+    if os.getppid() != parent:  # it ended before the call
         os._exit(1)
 
 
 def living() -> list[Process]:
-    """Return all processes that still run; raise OSError if the kernel cannot be asked now."""
+    """Return all running processes; raise OSError if /proc cannot be read now."""
     found = []
-    for name in os.listdir("/proc"):  # noqa: PTH208 - a Path for each costs more than the look
+    for name in os.listdir("/proc"):  # noqa: PTH208 - creating a Path for each costs more than reading it
         if name.isdigit():
             process = read_process(int(name))
             if process is not None:
@@ -64,9 +64,9 @@ def living() -> list[Process]:
 
 
 def read_process(pid: int) -> Process | None:
-    """Return what the kernel knows of a process; None if it has ended."""
+    """Return a process as reported by the kernel; None if it has ended."""
     try:
-        # Its name, in brackets, may hold anything; what follows are plain numbers.
+        # Its name, in parentheses, may contain anything; plain numbers follow.
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
@@ -75,18 +75,18 @@ def read_process(pid: int) -> Process | None:
 
 
 def descendants(processes: list[Process], root: int) -> list[Process]:
-    """Return the processes below one, parents first."""
+    """Return the descendants of a process, parents first."""
     children: dict[int, list[Process]] = {}
     for process in processes:
         children.setdefault(process.parent, []).append(process)
     found = list(children.get(root, ()))
-    for process in found:  # it grows while we go through it
+    for process in found:  # it grows during the iteration
         found += children.get(process.pid, ())
     return found
 
 
 def is_descendant(pid: int, root: int) -> bool:
-    """Return whether a process stands below another one, or is it."""
+    """Return whether a process is a descendant of another one, or the same."""
     for _ in range(_MAX_DEPTH):
         if pid == root:
             return True
@@ -98,32 +98,32 @@ def is_descendant(pid: int, root: int) -> bool:
 
 
 def signal_group(pid: int, number: int) -> None:
-    """Signal a process group at once, so that no member can fork its way out."""
+    """Signal a whole process group at once, so that no member can escape by forking."""
     try:
         os.killpg(pid, number)
     except (ProcessLookupError, PermissionError):
-        pass  # it is gone, or another user's by now
+        pass  # it has ended, or its id belongs to another user now
 
 
 def signal_each(processes: Iterable[Process], number: int) -> None:
-    """Signal processes, and never one that got the number of another since."""
+    """Signal processes, but never one that has reused the pid of another."""
     for process in processes:
         try:
             handle = os.pidfd_open(process.pid)
         except OSError:
-            continue  # it is gone
+            continue  # it has ended
         try:
             now = read_process(process.pid)
             if now is not None and now.started == process.started:
                 signal.pidfd_send_signal(handle, number)
         except OSError:
-            pass  # it is gone, or another user's by now
+            pass  # it has ended, or its id belongs to another user now
         finally:
             os.close(handle)
 
 
 def end_descendants(root: int, patience_seconds: float = 5.0) -> list[int]:
-    """Kill all that stands below a process; return those that could not be killed."""
+    """Kill all descendants of a process; return the pids that could not be killed."""
     return _kill_all(lambda processes: descendants(processes, root), patience_seconds)
 
 
@@ -139,7 +139,7 @@ def _has_state_id(pid: int, state_id: str) -> bool:
     try:
         if Path(f"/proc/{pid}").stat().st_uid != os.geteuid():
             return False
-        with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 - of limited size
+        with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 - reads a limited size
             environment = file.read(_MAX_ENVIRONMENT_BYTES)
     except OSError:
         return False
@@ -156,11 +156,11 @@ def _kill_all(
             return [process.pid for process in remaining]
         signal_each(remaining, signal.SIGKILL)
         reap_children()
-        time.sleep(0.01)  # the kernel takes a moment; nothing tells when it is done
+        time.sleep(0.01)  # the kernel takes a moment, and no event reports the end
 
 
 def reap_children() -> None:
-    """Let go of children that have ended; orphans become children of whoever adopts them."""
+    """Reap children that have ended, including adopted orphans."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

@@ -1,4 +1,4 @@
-"""One worker and its supervision: run, ended, run again after a while, given up."""
+"""One worker and its supervision: start, exit, restart after a delay, give up."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from busd.keeper.tree import STATE_ID, Process, signal_each, signal_group
 if TYPE_CHECKING:
     from busd.keeper.process import Keeper
 
-BAD_CONFIGURATION = 78  # EX_CONFIG: what a worker exits with if another start cannot help
-LONG_RUN_SECONDS = 60.0  # after this the failures before are forgiven
+BAD_CONFIGURATION = 78  # EX_CONFIG: the exit code of a worker that must not be restarted
+LONG_RUN_SECONDS = 60.0  # after this, earlier failures no longer count
 MAX_BACK_OFF_SECONDS = 30.0
-_INIT_SECONDS = 1.0  # for an init process to end after all below it were killed
-KILL_PATIENCE_SECONDS = 10.0  # a process that the kernel itself waits for cannot be killed
+_INIT_SECONDS = 1.0  # for an init process to exit after its descendants were killed
+KILL_PATIENCE_SECONDS = 10.0  # a process in uninterruptible sleep cannot be killed
 _CHUNK_BYTES = 65_536
-_BYTES_PER_SECOND = 1024 * 1024  # of what it prints; a worker that prints more has to wait
+_BYTES_PER_SECOND = 1024 * 1024  # of output; a worker that prints more is blocked
 
 
 class Worker:
-    """A worker, from the request to start it until it has ended for good."""
+    """A worker, from the request to start it until its final end."""
 
     def __init__(self, keeper: Keeper, launch: Launch) -> None:
         self.launch = launch
@@ -39,7 +39,7 @@ class Worker:
         self.limits: dict[str, str] = {}
         self.is_stopping = False
         self.is_over = False
-        self.kill_at: float | None = None  # set while its process tree is to end
+        self.kill_at: float | None = None  # set while its process tree is being ended
         self.init: int | None = None  # the pid of its init process, while there is one
         self._keeper = keeper
         self._started: Started | None = None
@@ -112,7 +112,7 @@ class Worker:
             self._keeper.watch(pipe, lambda: self._read(pipe))
 
     def _read(self, pipe: int) -> None:
-        """Keep what it printed; at its end, or when it prints too much, look away."""
+        """Log its output; stop watching at the end, or for a while if it prints too much."""
         if self._is_overspent():
             self._keeper.unwatch(pipe)
             self._keeper.after(1.0, lambda: self._watch(pipe))
@@ -127,7 +127,7 @@ class Worker:
         return self._budget <= 0
 
     def _keep(self, pipe: int) -> bool:
-        """Read a chunk; False at the end."""
+        """Read and log a chunk; return False at the end."""
         try:
             chunk = os.read(pipe, _CHUNK_BYTES)
         except BlockingIOError:
@@ -141,7 +141,7 @@ class Worker:
     def _close_pipes(self) -> None:
         for pipe in self._pipes:
             self._keeper.unwatch(pipe)
-            self._keep(pipe)  # what it said last
+            self._keep(pipe)  # its last output
         self._pipes.clear()
         self._log.close()
         assert self._started is not None
@@ -152,7 +152,7 @@ class Worker:
     # -- end -----------------------------------------------------------------------------------
 
     def stop(self, stop_seconds: float | None = None) -> None:
-        """Ask it to end; it is killed later. A second call can only shorten the time."""
+        """Send SIGTERM, and kill it later. A second call can only shorten the time."""
         seconds = self.launch.stop_seconds if stop_seconds is None else stop_seconds
         deadline = time.monotonic() + seconds
         is_first = not self.is_stopping
@@ -166,15 +166,15 @@ class Worker:
         return None
 
     def _read_exit(self) -> None:
-        """Read how it ended, or that its init process did not live to say so."""
+        """Read its exit code, or detect that its init process was killed before reporting it."""
         assert self._started is not None
-        said = os.read(self._started.reports, 4096)
+        report = os.read(self._started.reports, 4096)
         self._keeper.unwatch(self._started.reports)
         if self.pid is not None:
-            self._on_exit(json.loads(said)["exit"] if said else -signal.SIGKILL)
+            self._on_exit(json.loads(report)["exit"] if report else -signal.SIGKILL)
 
     def _on_exit(self, exit_code: int) -> None:
-        """End what the process has started, now that it has ended, before anything else."""
+        """Handle its exit: first end everything that it has started."""
         self._exit_code = exit_code
         self._run_seconds = time.monotonic() - self._started_at
         self.pid = None
@@ -184,17 +184,17 @@ class Worker:
         self._keeper.sweep_soon()
 
     def on_init_exit(self) -> None:
-        """Note that its init process has ended: because nothing is left, or it was killed."""
+        """Handle the exit of its init process: no descendants are left, or it was killed."""
         if self.pid is not None:
             self._read_exit()
         self.init = None
         self._keeper.sweep_soon()
 
     def sweep(self, remaining: list[Process]) -> bool:
-        """Kill what remains of its process tree when its time has come; True once nothing is left.
+        """Kill the rest of its process tree when its time is up; return True if none is left.
 
-        The init process ends by itself after the last process below it. One that does not, because
-        somebody has stopped it, is killed: then what is left becomes the keeper's own children.
+        The init process exits after its last descendant. One that does not, because it received
+        SIGSTOP, is killed: then the remaining processes become the keeper's own children.
         """
         assert self.kill_at is not None
         late = time.monotonic() - self.kill_at
@@ -207,7 +207,7 @@ class Worker:
             self._has_asked_all = True
             signal_each(remaining, signal.SIGTERM)
         if late >= _INIT_SECONDS and self.init is not None:
-            os.kill(self.init, signal.SIGKILL)  # our child: the number stays its own until we reap
+            os.kill(self.init, signal.SIGKILL)  # our child: its pid is not reused until we reap it
         is_empty = self.init is None and not remaining and not self._group.has_processes
         if self.pid is not None or (not is_empty and late < KILL_PATIENCE_SECONDS):
             return False
@@ -229,7 +229,7 @@ class Worker:
             self._failed_once(reason)
 
     def _failed_once(self, reason: str) -> None:
-        """Start it again after a while, or give it up."""
+        """Restart it after a delay, or give up."""
         if self._run_seconds > LONG_RUN_SECONDS:
             self._failures = 0
         self._failures += 1
@@ -249,7 +249,7 @@ class Worker:
 
 
 def reason_of(exit_code: int) -> str:
-    """Return how a worker ended, in words."""
+    """Return a description of a worker's exit."""
     if exit_code == BAD_CONFIGURATION:
         return f"exit code {exit_code}, bad configuration"
     if exit_code >= 0:

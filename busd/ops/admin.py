@@ -131,7 +131,7 @@ def admin_methods(daemon: RunningBus) -> Methods[RemotePeer]:
     def new_token(
         peer: RemotePeer, params: TokenName, asker: Asker, request_id: RequestId, /
     ) -> NewToken:
-        """Make a token for peers on TCP and WebSocket; it is shown only now."""
+        """Create a token for peers on TCP and WebSocket; it is shown only once."""
         require_admin(peer)
         with _saying_what_is_wrong():
             token = daemon.tokens.new(params.name)
@@ -143,7 +143,7 @@ def admin_methods(daemon: RunningBus) -> Methods[RemotePeer]:
     def list_tokens(
         peer: RemotePeer, params: Nothing, asker: Asker, request_id: RequestId, /
     ) -> KnownTokens:
-        """Name the tokens there are."""
+        """List tokens."""
         require_admin(peer)
         records = daemon.bus.authenticator.tokens.values()
         return KnownTokens([KnownToken(record.name, record.created_at) for record in records])
@@ -165,7 +165,7 @@ def admin_methods(daemon: RunningBus) -> Methods[RemotePeer]:
     def list_plugins(
         peer: RemotePeer, params: Nothing, asker: Asker, request_id: RequestId, /
     ) -> KnownPlugins:
-        """Name the plugins there are, what they answer, and what went wrong with them."""
+        """List plugins, the addresses and methods they answer, and their faults."""
         require_admin(peer)
         return KnownPlugins(daemon.plugins.describe())
 
@@ -256,14 +256,14 @@ def _saying_what_is_wrong() -> Iterator[None]:
 
 
 def _take_tokens(daemon: RunningBus) -> None:
-    """Let new tokens in at once and revoked ones out at once."""
+    """Apply new tokens, and disconnect peers with revoked ones, at once."""
     authenticator = daemon.bus.authenticator
     authenticator.tokens = {record.name: record for record in daemon.tokens.load()}
     daemon.bus.take_access(authenticator)
 
 
 def _decide(daemon: RunningBus, peer: RemotePeer, params: ExplainParams) -> Decision:
-    """Ask the same rules that a message meets, in the same order."""
+    """Check the rules that apply to a message, in the same order."""
     check_address(params.sender)
     check_address(params.to)
     facts: dict[str, Any] = {

@@ -35,7 +35,7 @@ _FIRST_YEAR = 2025  # there was no busd before
 
 
 def examine(layout: Layout, config: Path | None, given: str | None) -> Iterator[Finding]:
-    """Check everything; `given` is the address of the bus, if somebody named one."""
+    """Check everything; `given` is the address of the bus, if one was specified."""
     yield Finding("busd", "ok", f"version {__version__}")
     settings, doubts = Settings(), list[Finding]()
     path = config or layout.config
@@ -94,7 +94,7 @@ def _state_folder(layout: Layout, settings: Settings, asked: AskedBus | None) ->
 
 
 def check_config(layout: Layout, path: Path) -> Iterator[Finding]:
-    """Is there a file, is it right, and can nobody else change it?"""
+    """Check that the settings file, if any, is valid and no other user can change it."""
     if not path.exists():
         yield Finding("configuration", "ok", f"no {path}: all settings have their defaults")
         return

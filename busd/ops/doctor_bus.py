@@ -50,7 +50,7 @@ def configured_places(layout: Layout, settings: Settings) -> list[BusAddress]:
         return [*held, *(address for address in known if address not in held)]
     if held:
         return held
-    if layout.flavour == "system":  # whoever asks may have other defaults than the bus
+    if layout.flavour == "system":  # the caller may have other defaults than the bus
         tcp = BusAddress("tcp", host="127.0.0.1", port=DEFAULT_PORT)
         return [BusAddress("unix", str(layout.socket)), tcp]
     return [parse_bus_address(text) for text in default_listen()]
@@ -64,7 +64,7 @@ def find_examined(given: str | None, places: list[BusAddress]) -> BusAddress:
 
 
 def ask_bus(address: BusAddress) -> AskedBus:
-    """Ask the bus about itself; raises BusdError if none answers."""
+    """Query the status of the bus; raise BusdError if it does not answer."""
     return anyio.run(_ask, address)
 
 
@@ -103,7 +103,7 @@ def listening_places(asked: AskedBus, places: list[BusAddress]) -> list[BusAddre
 
 
 def check_socket(layout: Layout, address: BusAddress) -> Iterator[Finding]:
-    """Does somebody listen there, and can only those connect who should?"""
+    """Check that the bus listens there, and that the socket has the right permissions."""
     family = socket.AF_UNIX if address.scheme == "unix" else socket.AF_INET
     if ":" in address.host:
         family = socket.AF_INET6
@@ -175,7 +175,7 @@ def _check_finding(address: BusAddress, about: About) -> Iterator[Finding]:
 
 
 def check_plugins(plugins: list[PluginStatus]) -> Iterator[Finding]:
-    """Is every plugin at work, as it is written now?"""
+    """Check that every plugin runs in its current version."""
     for plugin in plugins:
         if plugin.state == "faulty":
             words = f"does not run: {plugin.last_fault}"

@@ -35,7 +35,7 @@ def places_to_listen(listen: list[str]) -> list[tuple[BusAddress, socket.socket 
 
 
 def take_inherited_sockets() -> list[InheritedSocket]:
-    """Take over the sockets that were opened for us; a second call, or a child, finds none."""
+    """Return the sockets that systemd passed to us; a second call, or a child, gets none."""
     pid, count, names = (os.environ.pop(name, "") for name in _VARIABLES)
     if pid != str(os.getpid()) or not count.isdecimal():
         return []

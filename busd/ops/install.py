@@ -89,7 +89,7 @@ def find_layout(flavour: Flavour, root: Path = Path("/")) -> Layout:
 def install(
     layout: Layout, program: list[str], *, is_forced: bool = False, is_dry: bool = False
 ) -> list[InstalledFile]:
-    """Write what is missing or outdated; a file that somebody changed is kept unless forced."""
+    """Write missing or outdated files; a modified file is kept unless forced."""
     return [
         _install_file(layout.placed(path), text, mode, is_forced=is_forced, is_dry=is_dry)
         for path, text, mode in files_for(layout, program)
@@ -132,7 +132,7 @@ def _checksum(text: str) -> str:
 
 
 def written_by(text: str) -> str | None:
-    """Return the version of busd that wrote a file, or None if somebody changed it since."""
+    """Return the version of busd that wrote a file, or None if it was modified since."""
     found = _STAMP.search(text)
     if not found or found[2] != _checksum(text[: found.start()].removesuffix("\n")):
         return None
@@ -179,7 +179,7 @@ def differences(path: Path, found: str, wanted: str) -> list[str]:
 
 
 def _write(path: Path, text: str, mode: int) -> None:
-    """Put a file in its place, whole or not at all."""
+    """Write a file atomically."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

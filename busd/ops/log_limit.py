@@ -1,8 +1,8 @@
 """A limit on the log: a flood of one kind of line is cut short and counted.
 
-Peers cause log lines, known ones and strangers alike: each connection that is closed, refused or
-fails is one. Every line passes here, so no caller has to think of it. Lines of level debug are
-exempt: whoever asks for them wants all of them.
+Peers cause log lines, authenticated or not: each connection that is closed, refused or fails is
+one. Every line passes here, so callers need no limit of their own. Lines of level debug are
+exempt, because they are requested explicitly.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from busd.bus.bucket import Bucket
 REPORT_SECONDS = 10.0
 _LINES_PER_SECOND, _LINES_AT_ONCE = 10.0, 100  # of one event
 _MAX_EVENTS = 1_000  # known by name; a plugin can invent any number, and they share one limit
-_MAX_CHARACTERS = 1_000  # of a value: an address that somebody made up may have a MiB
+_MAX_CHARACTERS = 1_000  # of a value: an invalid address may have a MiB
 _OTHERS = "(other events)"
 _REPORT = "log.suppressed"
 

@@ -61,7 +61,7 @@ class _FromLibraries(logging.Handler):
 
 
 class _Tolerant:
-    """A file whose reader may be gone: a daemon must not die of a log line nobody reads."""
+    """A file whose reader may be gone: a daemon must not fail because of a log line."""
 
     def __init__(self, file: Any) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""Tell the service manager how we are: `sd_notify` by hand; nobody is told if nobody asked.
+"""Report our state to the service manager (`sd_notify`), if there is one.
 
 A manager that wants to know gives us `$NOTIFY_SOCKET`; one that watches over us, `$WATCHDOG_USEC`.
 """
@@ -43,7 +43,7 @@ def watchdog() -> None:
 
 
 def watchdog_seconds() -> float | None:
-    """Return the time after which a silent process is taken for dead; None if nobody watches us."""
+    """Return the watchdog's time-out; None if there is no watchdog."""
     if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return None
     period = os.environ.get("WATCHDOG_USEC", "")

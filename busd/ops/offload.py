@@ -1,4 +1,4 @@
-"""Work that waits for the disk: done in a thread, answered from the loop."""
+"""Requests that wait for the disk: processed in a thread, answered from the loop."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Offload:
         self._queue: MemoryObjectSendStream[Work] | None = None  # while `run` runs
 
     def put(self, work: Callable[[], Any], asker: Asker, request_id: RequestId) -> None:
-        """Have `work` done and its result sent to the asker; raises Busy if too much waits."""
+        """Queue `work`, whose result is sent to the asker; raise Busy if the queue is full."""
         if self._queue is None:
             raise Busy("the bus is stopping", retrySeconds=1)
         try:
@@ -36,7 +36,7 @@ class Offload:
             raise Busy("too many questions at once", retrySeconds=1) from None
 
     async def run(self, flush: Callable[[], None]) -> None:
-        """Work off what is put here, one after the other."""
+        """Process the queue, one request after the other."""
         self._queue, waiting = anyio.create_memory_object_stream[Work](_MAX_WAITING)
         with self._queue, waiting:
             async for work, asker, request_id in waiting:

@@ -9,7 +9,7 @@ import click
 
 
 def printable(text: str, keep: str = "\n\t") -> str:
-    """Keep what strangers write from steering the terminal."""
+    """Replace control characters of received text, which could control the terminal."""
     return "".join(c if c.isprintable() or c in keep else "\ufffd" for c in text)
 
 
@@ -26,7 +26,7 @@ def print_json(value: object) -> None:
 
 
 def harmless_json(value: object) -> str:
-    """Return one line of JSON in which nothing steers the terminal."""
+    """Return one line of JSON without characters that could control the terminal."""
     import json
 
     import msgspec

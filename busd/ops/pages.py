@@ -8,7 +8,7 @@ from busd.ops.metrics import BusCollector
 from busd.ops.running import RunningBus
 from busd.settings.config import Settings
 from busd.wire.bus_address import parse_bus_address
-from busd.wire.doorman import Page
+from busd.wire.http_gate import Page
 
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -36,6 +36,6 @@ class Pages:
 
 
 def host_names(settings: Settings) -> list[str]:
-    """Return the names by which somebody may ask for a page, besides plain addresses."""
+    """Return the host names under which pages are served, besides IP addresses."""
     listening = [parse_bus_address(text).host for text in settings.listen]
     return [*filter(None, listening), *settings.allowed_hosts]

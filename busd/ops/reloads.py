@@ -27,7 +27,7 @@ class RefusedPlugin(msgspec.Struct):
 
 
 class Reloaded(msgspec.Struct, rename="camel"):
-    """What a reload has done; `refused` says why it has done nothing."""
+    """The result of a reload; `refused` is the reason if it changed nothing."""
 
     refused: str = ""
     changed: list[str] = []
@@ -47,11 +47,11 @@ class Reloads:
         self._is_closed = False
 
     def request(self) -> None:
-        """Ask for a reload; nobody waits for its outcome."""
+        """Request a reload without waiting for its outcome."""
         self._wanted.set()
 
     def put(self, asker: Asker, request_id: RequestId) -> None:
-        """Ask for a reload and have its outcome sent to the asker; raises Busy."""
+        """Request a reload, whose outcome is sent to the asker; raise Busy."""
         if self._is_closed:
             raise Busy("the bus is stopping", retrySeconds=1)
         if len(self._waiting) >= _MAX_WAITING:
@@ -83,7 +83,7 @@ class Reloads:
             asker.answer(request_id, outcome)
 
     def close(self) -> None:
-        """Begin no more reloads; whoever waits for one is told to try again."""
+        """Start no more reloads; pending requests are answered with Busy."""
         self._is_closed = True
         waiting, self._waiting = self._waiting, []
         for asker, request_id in waiting:

@@ -32,7 +32,7 @@ class TokenStore:
         return [self._load_own(), *self._read()]
 
     def new(self, name: str) -> str:
-        """Make a token and give it: this is the only time that it is seen."""
+        """Create and return a token; it is never shown again."""
         records = self._read()
         if name == OWNER or any(record.name == name for record in records):
             raise InvalidParams(f"there is a token {name!r} already; revoke it first", name=name)
@@ -43,7 +43,7 @@ class TokenStore:
         return token
 
     def revoke(self, name: str) -> None:
-        """Forget a token; the owner's is made anew with the next `load`."""
+        """Remove a token; the owner's is created again by the next `load`."""
         if name == OWNER:
             self._own_path.unlink(missing_ok=True)
             return
@@ -104,7 +104,7 @@ def _record(name: str, token: str, made_at: datetime) -> TokenRecord:
 
 
 def _write_private(path: Path, content: bytes) -> None:
-    """Replace a file by one that nobody else could ever read, all of it or nothing."""
+    """Replace a file atomically by one that only we can read."""
     beside = path.with_suffix(".new")
     try:
         beside.unlink(missing_ok=True)

@@ -1,1 +1,1 @@
-"""The door for application code: what plugins are made of, and what runs them."""
+"""The plugin API, and the host that runs plugins."""

@@ -1,4 +1,4 @@
-"""The context: what a plugin's function knows of its message, and what it can do on the bus."""
+"""The context of a plugin's function: its message, and its access to the bus."""
 
 from __future__ import annotations
 
@@ -64,24 +64,24 @@ class Context:
 
     @property
     def said_by(self) -> str:
-        """Who the payload says it is from, else the sender."""
+        """The payload's `from`, else the sender."""
         return self._head.sender or self.sender
 
     @property
     def own_message_id(self) -> Id:
-        """The payload's own `messageId`, by which its author knows it; "" if it has none."""
+        """The payload's own `messageId`, assigned by its author; "" if it has none."""
         return self._head.message_id or ""
 
     @property
     def author(self) -> str:
-        """Whose words it has: the sender's, or, if that is a bridge, those of whom it names."""
+        """The author: the sender or, if that is a bridge, the address that the payload contains."""
         return author_of(self.sender, self.payload)
 
-    # The plugin's place
+    # The plugin's environment
 
     @property
     def settings(self) -> Any:
-        """The settings of the daemon, as they are now; Any, because they are made above us."""
+        """The current settings of the daemon; Any, because a higher layer defines their type."""
         return self._running.host.settings
 
     def own_settings(self, kind: builtins.type[S]) -> S:
@@ -92,17 +92,17 @@ class Context:
 
     @property
     def state(self) -> Path:
-        """The folder that outlives a restart; the daemon's own. An absolute path."""
-        return Path(self.settings.state).resolve()  # what plugins start runs elsewhere
+        """The daemon's state directory, which persists across restarts; an absolute path."""
+        return Path(self.settings.state).resolve()  # processes of plugins run in another directory
 
     @property
     def log(self) -> Any:
-        """A log that names the plugin; Any, as structlog has it."""
+        """A logger bound to the plugin's name; Any, as in structlog."""
         return self._running.log
 
     @property
     def tasks(self) -> GuardedTasks:
-        """Starts tasks (`start_soon`, `start`) that end with the plugin; one may raise alone."""
+        """Starts tasks (`start_soon`, `start`) that end with the plugin; one may fail alone."""
         return self._running.tasks
 
     @property
@@ -112,7 +112,7 @@ class Context:
 
     @property
     def web_socket_address(self) -> str:
-        """Where a process of this host finds the bus by WebSocket; "" if it does not listen so."""
+        """The WebSocket address of the bus for processes of this host; "" if there is none."""
         return self._running.host.web_socket_address
 
     # The bus
@@ -120,7 +120,7 @@ class Context:
     def send(
         self, to: str, value: Any, *, sender: str | None = None, message_id: str | None = None
     ) -> Sent:
-        """Send a message, which is handed over during this call; await the result for its acks.
+        """Send a message, which is delivered during this call; await the result for its acks.
 
         `value` is a struct with `@message`, another struct or a dict (the whole payload), or Raw.
         """
@@ -129,13 +129,13 @@ class Context:
         return sent
 
     def post(self, to: str, value: Any, *, sender: str | None = None) -> None:
-        """Send a message whose acks nobody waits for."""
+        """Send a message without waiting for its acks."""
         self._deliver(to, value, sender, Sent(f"msg_{ULID()}"), UNSET)
 
     def forward(self, to: str | None = None) -> Sent:
-        """Pass this very message on: the same payload, sender and id; never to this plugin itself.
+        """Forward this message unchanged (payload, sender and id), but never to this plugin.
 
-        Without `to` it goes to the others that are subscribed to the same address.
+        Without `to` it goes to the other subscribers of its address.
         """
         if self._message is None:
             raise RuntimeError("there is no message to forward")
@@ -170,12 +170,12 @@ class Context:
         running.host.flush_soon()
 
     def _refused(self, sent: Sent, to: str, fault: RequestError) -> None:
-        """Nobody gets it; that is an outcome, not an exception."""
+        """Log the refusal and settle `sent` with it: a result, not an exception."""
         self.log.warning("message.refused", to=to[:255], reason=fault.message)
         sent.fail(0, fault)
 
     def subscribe(self, address: str) -> None:
-        """Get what is sent to an address or pattern, too; raises Refuse if that cannot be."""
+        """Subscribe to an address or pattern; raise Refuse if that is not allowed."""
         running = self._running
         if not running.has_peer:
             raise Refuse(f"plugin {running.name} has stopped")
@@ -186,7 +186,7 @@ class Context:
             raise Refuse(fault.message) from None
 
     def unsubscribe(self, address: str) -> None:
-        """Get it no more; nothing happens if it was not subscribed to."""
+        """Unsubscribe; do nothing if there is no such subscription."""
         running = self._running
         running.subscriptions.discard(address)
         try:
@@ -200,13 +200,13 @@ class Context:
         return bool(self._running.host.bus.present(client_id))
 
     def dismiss(self, client_id: str, may_stay: Callable[[Identity], bool], reason: str) -> None:
-        """Close the connections of a remote peer's name whose identity may not have it."""
+        """Close the connections under a remote peer's name whose identity may not use it."""
         self._running.host.bus.dismiss(client_id, may_stay, reason)
 
     def heard(self, names: Iterable[str]) -> dict[str, tuple[int, int]]:
-        """Return, for each of these remote peers that is here, what it said and owes.
+        """Return the activity of each of these remote peers that is connected.
 
-        The first is a number that grows when it speaks, the second how many acks it owes.
+        The first number grows with its input, the second is the number of acks it owes.
         """
         return self._running.host.bus.presence.heard(names)
 
@@ -219,7 +219,7 @@ _decode_answer = msgspec.json.Decoder(_Answered).decode
 
 
 class Sent:
-    """A message that was handed over; awaiting it gives its Receipt, as often as one likes.
+    """A message that was sent; awaiting it returns its Receipt, any number of times.
 
     One that the bus did not accept has `accepted=False` and the reason in `undelivered`.
     """
@@ -238,7 +238,7 @@ class Sent:
             yield from self._event.wait().__await__()
         return self.receipt
 
-    # As whoever asked the bus to deliver it
+    # The interface of a sender, which the bus calls
 
     max_frame_bytes = inf
     out = ()
@@ -258,7 +258,7 @@ class Sent:
 
 
 def payload_of(value: Any, sender: str, message_id: str = "") -> Raw:
-    """Return the payload that a value is or stands for; raise TypeError if it is none."""
+    """Return the payload for a value; raise TypeError if it cannot be one."""
     if isinstance(value, msgspec.Struct) and type_name_of(type(value)):
         return write_message(value, sender=sender, message_id=message_id)
     return encode_payload(value)

@@ -1,4 +1,4 @@
-"""File safety: what somebody else could have written is neither run nor relied on."""
+"""File safety: files that other users could have written are neither run nor trusted."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ _MAX_FILES = 10_000
 
 
 def find_danger(place: Path, *, is_deep: bool) -> str:
-    """Return why others could change what is in a file or folder; "" if they cannot.
+    """Return why other users could change a file or folder; "" if they cannot.
 
-    Everything must be ours or root's, and only they may write it. `is_deep` looks into folders.
+    Everything must belong to us or root and be writable by its owner only. `is_deep` also checks
+    the content of folders.
     """
     try:
         inside = _inside(place) if is_deep and place.is_dir() else iter(())
@@ -27,16 +28,16 @@ def find_danger(place: Path, *, is_deep: bool) -> str:
                 return danger
         return f"more than {_MAX_FILES} files in {place}" if next(inside, None) else ""
     except FileNotFoundError:
-        return ""  # nothing there, nothing to run
+        return ""  # nothing exists there
     except OSError as problem:
         return f"cannot look at {place}: {problem.strerror}"
 
 
 def find_danger_above(place: Path) -> str:
-    """Return why others could put something else in the place of a folder; "" if they cannot.
+    """Return why other users could replace a folder; "" if they cannot.
 
-    Each folder above it must be ours or root's, and written by nobody else, unless its sticky bit
-    keeps them from renaming what is not theirs.
+    Each folder above it must belong to us or root and be writable by its owner only, unless its
+    sticky bit prevents others from renaming our files.
     """
     try:
         above = dict.fromkeys([*place.absolute().parents, *place.resolve().parents])
@@ -45,13 +46,13 @@ def find_danger_above(place: Path) -> str:
                 return danger
     except FileNotFoundError:
         return ""
-    except (OSError, RuntimeError) as problem:  # RuntimeError: links that lead to themselves
+    except (OSError, RuntimeError) as problem:  # RuntimeError: a cycle of links
         return f"cannot look at {place}: {getattr(problem, 'strerror', None) or problem}"
     return ""
 
 
 def _inside(folder: Path) -> Iterator[Path]:
-    # Links are followed, as the import does; those that lead in a circle are too many files.
+    # Links are followed, as by the import; a cycle of links ends as too many files.
     for where, folders, files in os.walk(folder, followlinks=True):
         yield from (Path(where) / name for name in (*folders, *files))
 
@@ -60,7 +61,7 @@ def _danger_of(place: Path, *, may_be_sticky: bool = False) -> str:
     trusted = {0, os.geteuid()}
     if may_be_sticky:
         trusted |= _unmapped_root()
-    for status in (place.lstat(), place.stat()):  # a link and what it leads to
+    for status in (place.lstat(), place.stat()):  # a link and its target
         mode = status.st_mode
         if status.st_uid not in trusted:
             return f"{place} belongs to uid {status.st_uid}; chown it, or remove it"
@@ -75,7 +76,7 @@ def _danger_of(place: Path, *, may_be_sticky: bool = False) -> str:
 
 @cache
 def _unmapped_root() -> set[int]:
-    """Return what root's files seem to belong to in a user namespace that does not know root.
+    """Return the uid that owns root's files in a user namespace where root is not mapped.
 
     A sandboxed service of a user runs in one; there, `/` belongs to "nobody".
     """

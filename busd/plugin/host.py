@@ -1,4 +1,4 @@
-"""The plugin host: starts, stops and reloads plugins; none of them can hurt the others."""
+"""The plugin host: starts, stops and reloads plugins, and isolates their faults."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PluginSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HostSettings(Protocol):
-    """What the host reads of the daemon's settings; plugins see all of them."""
+    """The part of the daemon's settings that the host reads; plugins can read all of them."""
 
     @property
     def plugins(self) -> PluginSettings: ...
@@ -55,7 +55,7 @@ class HostSettings(Protocol):
     def state(self) -> str: ...
 
 
-# outdated: it runs, but its files have changed since, and what they are now was refused
+# outdated: it runs, but its files have changed since, and the new version was refused
 PluginState = Literal["running", "outdated", "faulty", "disabled"]
 PluginChange = Literal["started", "restarted", "stopped"]
 
@@ -104,7 +104,7 @@ class PluginHost:
     # Start, reload, stop
 
     async def start(self, tasks: TaskGroup) -> None:
-        """Start all plugins that can be found; returns when each runs, or has failed to."""
+        """Start all plugins that are found; return when each runs or has failed."""
         self._tasks = tasks
         await self._renew()
 
@@ -133,14 +133,14 @@ class PluginHost:
 
     async def stop(self) -> None:
         """Stop all plugins."""
-        self._tasks = None  # a reload that is at work starts no more
+        self._tasks = None  # a reload in progress starts no more plugins
         async with anyio.create_task_group() as tasks:
             for name in list(self.running):
                 tasks.start_soon(self._stop, name)
 
     @property
     def is_stuck(self) -> bool:
-        """True if there are plugins that did not stop: a loop waits for their tasks forever."""
+        """True if plugins did not stop: the loop would wait for their tasks forever."""
         return any(not running.has_stopped for running in self.stuck)
 
     async def _renew(self) -> None:
@@ -161,7 +161,7 @@ class PluginHost:
     async def _load(self, candidate: Candidate) -> LoadedPlugin | None:
         """Import a plugin that is new, has changed or has failed; None if there is none to start.
 
-        If that goes wrong, what was there before stays at work.
+        If that fails, the previous version stays active.
         """
         same = self._from(candidate.origin)
         if same and same.candidate == candidate and self.running[same.plugin.name].is_running:
@@ -185,7 +185,7 @@ class PluginHost:
         return found[0] if found else None
 
     def _find_conflict(self, new: LoadedPlugin) -> BadPlugin | None:
-        """Find what another plugin has already: a name, a message type, an address, a method."""
+        """Return the conflict over a name, message type, address or method, if there is one."""
         refuse = partial(BadPlugin, new.candidate)
         ours = {type_name_of(kind): kind for kind in BUB_TYPES}
         for name, kind in new.types.items():
@@ -218,9 +218,9 @@ class PluginHost:
         )
 
     async def _begin(self, loaded: LoadedPlugin) -> tuple[RunningPlugin, RunningPlugin | None]:
-        """Start a plugin; return it, and the version that it comes after.
+        """Start a plugin after its previous version has stopped; return both.
 
-        One after the other, never both: they may want the same file or port.
+        They never run at the same time, because they may need the same file or port.
         """
         peer: LocalPeer | None = None
         before: RunningPlugin | None = None
@@ -243,7 +243,7 @@ class PluginHost:
         if self.running.get(running.name) is running:
             await running.wait_started()
         if before is not None:
-            self._take_away(before)  # until now its methods have answered that they are busy
+            self._take_away(before)  # until now its methods have answered "busy"
         if self.running.get(running.name) is not running:
             return
         if not running.is_running:
@@ -283,7 +283,7 @@ class PluginHost:
         log.info("plugin.stopped", plugin=running.name)
 
     def _take_away(self, running: RunningPlugin) -> None:
-        """Take out what it has given the bus: its methods and its rules."""
+        """Unregister its methods and its rules from the bus."""
         for method in running.plugin.methods:
             self.bus.methods.forget(method)
         self.bus.name_checks.by_plugin.pop(running.name, None)
@@ -294,7 +294,7 @@ class PluginHost:
     # What plugins need of the loop and the bus
 
     def flush_soon(self) -> None:
-        """Write out in the next round of the loop, together with what else this round sends."""
+        """Write out in the next round of the loop, together with everything this round sends."""
         if self._is_flush_due:
             return
         self._is_flush_due = True
@@ -341,14 +341,14 @@ class PluginHost:
 
 
 def _addresses(running: RunningPlugin) -> list[str]:
-    """Name what it answers: what its author wrote first, then what it has subscribed to."""
+    """Return the patterns it answers: those of its handlers first, then its subscriptions."""
     own = sorted(running.plugin.patterns)
     others = running.peer.subscriptions - {running.peer.name, *own}
     return sorted([*own, *sorted(others)][:MAX_SHOWN])
 
 
 def _describe(running: RunningPlugin, refused: BadPlugin | None) -> PluginStatus:
-    """Return the status of a plugin; `refused` is what its files have become since it started."""
+    """Return the status of a plugin; `refused` is a new version of its files that was refused."""
     plugin, loaded = running.plugin, running.loaded
     runs: PluginState = "running" if refused is None else "outdated"
     return PluginStatus(

@@ -31,7 +31,7 @@ Fingerprint = tuple[tuple[str, int, int, int], ...]
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """Something that should be a plugin; not imported yet."""
+    """A possible plugin, not imported yet."""
 
     name: str  # the module's; the plugin's own may differ
     origin: str  # the file or folder, or the entry point
@@ -51,7 +51,7 @@ class LoadedPlugin(msgspec.Struct, frozen=True):
 
 
 class BadPlugin(msgspec.Struct, frozen=True):
-    """One that cannot be used, and why."""
+    """A plugin that cannot be used, and the reason."""
 
     candidate: Candidate
     reason: str
@@ -66,12 +66,12 @@ def bundled_folder() -> Path:
 
 
 def default_folders() -> list[Path]:
-    """Return the folders that are always looked into: ours, and the user's or the system's."""
+    """Return the folders that are always searched: the bundled, and the user's or system's."""
     return [bundled_folder(), _settings_folder() / "plugins"]
 
 
 def _settings_folder() -> Path:
-    """Return the folder of busd.toml; systemd says which, if it started us."""
+    """Return the folder of busd.toml, which systemd sets if it has started us."""
     if given := os.environ.get("CONFIGURATION_DIRECTORY"):
         return Path(given.split(":")[0])
     if user := os.environ.get("XDG_CONFIG_HOME"):
@@ -91,7 +91,7 @@ def use_folders(folders: Iterable[Path]) -> None:
 
 
 def find_candidates(extra_folders: Iterable[str] = ()) -> list[Candidate]:
-    """Look into all folders and installed packages; imports nothing."""
+    """Search all folders and installed packages, without importing anything."""
     bundled, *others = [*default_folders(), *map(_at_home, extra_folders)]
     found = list(_in_folder(bundled, is_ours=True))
     safe = [bundled]
@@ -109,7 +109,7 @@ def _at_home(folder: str) -> Path:
     try:
         return Path(folder).expanduser()
     except RuntimeError:
-        return Path(folder)  # of a user that is not known: no such folder
+        return Path(folder)  # "~name" of an unknown user: no such folder
 
 
 def _in_folder(folder: Path, *, is_ours: bool) -> Iterator[Candidate]:
@@ -129,7 +129,7 @@ def _in_folder(folder: Path, *, is_ours: bool) -> Iterator[Candidate]:
         name = entry.name if is_package else entry.stem
         if not name.isidentifier() or name.startswith("_"):
             continue
-        # The bundled folder is as safe as busd itself, which lies beside it.
+        # The bundled folder is as safe as busd itself, next to it.
         danger = "" if is_ours else find_danger(entry, is_deep=True)
         yield Candidate(
             name,
@@ -154,16 +154,16 @@ def _fingerprint(entry: Path) -> Fingerprint:
         try:
             status = file.stat()
         except OSError:
-            continue  # gone since we looked
+            continue  # removed meanwhile
         marks.append((str(file), status.st_mtime_ns, status.st_size, status.st_ino))
     return tuple(marks)
 
 
 async def load(candidate: Candidate, seconds: float) -> LoadedPlugin | BadPlugin:
-    """Import a plugin, anew if it was imported before; one that fails leaves no trace.
+    """Import a plugin, again if it was imported before; undo everything if that fails.
 
-    In a thread of its own, because a module may do anything when it is imported: one that hangs
-    is left behind there.
+    This happens in a separate thread, because a module may do anything when it is imported: a
+    thread that hangs is abandoned.
     """
     if candidate.danger:
         return BadPlugin(candidate, candidate.danger)
@@ -181,7 +181,7 @@ def _load(candidate: Candidate) -> LoadedPlugin | BadPlugin:
     try:
         module = importlib.import_module(candidate.module)
         loaded = _read(candidate, module)
-    except BaseException as problem:  # `sys.exit()` in a plugin is no order to us
+    except BaseException as problem:  # `sys.exit()` in a plugin must not end the daemon
         loaded = BadPlugin(candidate, f"import failed: {_said(problem)}", problem)
     if isinstance(loaded, BadPlugin) and candidate.fingerprint:
         _take_modules(candidate)
@@ -209,9 +209,10 @@ def _types(module: ModuleType) -> dict[str, type]:
 
 
 def _take_modules(candidate: Candidate) -> dict[str, ModuleType]:
-    """Take the modules of a plugin out, with the bytecode of a bundled one.
+    """Remove the modules of a plugin, with the bytecode of a bundled one.
 
-    That is known by its size and the second of its time: too coarse for a file changed just now.
+    Bytecode is matched by the size and mtime (in seconds) of the source: too coarse for a file
+    that has just changed.
     """
     if not candidate.fingerprint:
         return {}  # an installed package is imported once
@@ -223,7 +224,7 @@ def _take_modules(candidate: Candidate) -> dict[str, ModuleType]:
         try:
             Path(importlib.util.cache_from_source(file)).unlink(missing_ok=True)
         except OSError:
-            pass  # a folder we may only read: nothing is kept there either
+            pass  # a read-only folder: no bytecode is stored there either
     importlib.invalidate_caches()
     return taken
 

@@ -1,4 +1,4 @@
-"""A plugin as its author writes it: which messages, moments and methods it answers."""
+"""A plugin as its author defines it: its message handlers, hooks and methods."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Handler(msgspec.Struct, frozen=True):
     function: Callable[..., Any]
     patterns: tuple[str, ...]
     kind: type  # of its first parameter: a struct that has a type, or Raw
-    wants_refusals: bool  # gets the Refuse itself if the payload does not fit `kind`
+    wants_refusals: bool  # gets the Refuse itself if the payload is not a valid `kind`
     wants_context: bool
     subscribes: bool
 
@@ -47,7 +47,7 @@ class Handler(msgspec.Struct, frozen=True):
         return any(matches(pattern, to) for pattern in self.patterns)
 
     def call(self, ctx: Context) -> Any:
-        """Return what the function returns; raise Refuse if the payload is not what it takes."""
+        """Return what the function returns; raise Refuse if the payload is invalid."""
         value: object = ctx.payload
         if self.kind is not Raw:
             try:
@@ -89,13 +89,12 @@ class Plugin:
         return f"<Plugin {self.name}>"
 
     def handles(self, *, to: str | tuple[str, ...], subscribe: bool = True) -> Callable[[F], F]:
-        """Have a function answer the messages to an address or pattern.
+        """Register a function that answers the messages to an address or pattern.
 
-        Its first parameter's annotation says which: a struct with `@message`, or `Raw` for every
-        type that no other handler takes. With `Struct | Refuse` the function also gets payloads
-        of that type that do not fit the struct, as the Refuse that says why. With
-        `subscribe=False` it answers only what comes by subscriptions that `ctx.subscribe` adds
-        later.
+        The annotation of its first parameter selects the type: a struct with `@message`, or `Raw`
+        for every type without a handler. With `Struct | Refuse` the function also gets invalid
+        payloads of that type, as the Refuse with the reason. With `subscribe=False` it answers
+        only messages received by subscriptions that `ctx.subscribe` adds later.
         """
         patterns = (to,) if isinstance(to, str) else tuple(to)
         for pattern in patterns:
@@ -121,7 +120,7 @@ class Plugin:
                 raise ValueError(f"{_said(new.function)}: there is a handler for {what} already")
 
     def method(self, name: str, *, admin: bool = False) -> Callable[[F], F]:
-        """Have a function answer a JSON-RPC method of the bus; its docstring describes it.
+        """Register a function that answers a JSON-RPC method; its docstring describes the method.
 
         With `admin=True` only peers with an admin grant may call it.
         """
@@ -142,26 +141,28 @@ class Plugin:
         return registered
 
     def checks(self, function: Check) -> Check:
-        """Ask a plain function, where access is checked, if a sender may send a type.
+        """Register a plain function that decides whether a sender may send a type.
 
-        It gives the reason if not, else None.
+        It returns the reason if not, else None. It is called only where access is checked.
         """
         self.checks_by.append(_plain(function))
         return function
 
     def names_speakers(self, function: Speakers) -> Speakers:
-        """Ask a plain function, where access is checked, in whose name else a message is taken.
+        """Register a plain function that returns the other addresses a message is sent as.
 
-        It gets the sender, the type and the payload, and gives the addresses that the content
-        names: the bus refuses the message unless its sender may speak as all of them.
+        It gets the sender, the type and the payload, and returns the addresses in the content: the
+        bus refuses the message unless its sender may send as all of them. It is called only where
+        access is checked.
         """
         self.speakers_named_by.append(_plain(function))
         return function
 
     def checks_names(self, function: NameCheck) -> NameCheck:
-        """Ask a plain function, whatever the policy, if a newcomer may take a name.
+        """Register a plain function that decides whether a connecting peer may use a name.
 
-        It gets the name and the newcomer's `Identity`, and gives the reason if not, else None.
+        It gets the name and the peer's `Identity`, and returns the reason if not, else None. It is
+        called under every policy.
         """
         self.names_checked_by.append(_plain(function))
         return function
@@ -181,32 +182,32 @@ class Plugin:
         return self._hook("on_reload", function)
 
     def on_peer_joined(self, function: F) -> F:
-        """Call `def f(name, ctx)` in the moment a connection has taken a name."""
+        """Call `def f(name, ctx)` as soon as a connection has taken a name."""
         return self._hook("on_peer_joined", _plain(function))
 
     def on_peer_left(self, function: F) -> F:
-        """Call `def f(name, ctx)` in the moment the last connection of a name is gone."""
+        """Call `def f(name, ctx)` as soon as the last connection of a name is closed."""
         return self._hook("on_peer_left", _plain(function))
 
     def _hook(self, name: str, function: F) -> F:
         self.hooks[name].append(function)
         return function
 
-    # What the host asks
+    # For the host
 
     @property
     def patterns(self) -> list[str]:
-        """What it subscribes to by itself."""
+        """The patterns it subscribes to automatically."""
         found = [pattern for each in self.handlers if each.subscribes for pattern in each.patterns]
         return list(dict.fromkeys(found))
 
     @property
     def types(self) -> dict[str, type]:
-        """The message types it takes, by name."""
+        """The message types it handles, by name."""
         return {each.type_name: each.kind for each in self.handlers if each.type_name}
 
     def find(self, to: str, type_name: str) -> Handler:
-        """Return the handler of a message; raise Refuse, naming the types taken, if none is."""
+        """Return the handler of a message; raise Refuse with the handled types if there is none."""
         here = [handler for handler in self.handlers if handler.takes(to)]
         for handler in here:
             if handler.type_name == type_name and handler.kind is not Raw:
@@ -256,10 +257,10 @@ def _without_refuse(annotation: Any) -> tuple[Any, bool]:
 
 
 def _annotation(function: Callable[..., Any], name: str, said: Any) -> Any:
-    """Return an annotation as what it means, also where annotations are kept as text."""
+    """Return a resolved annotation, also where annotations are stored as text."""
     if not isinstance(said, str):
         return said
-    # Only this one is looked up: the others may be imported for type checkers alone.
+    # Only this one is resolved: the others may be imported for type checkers only.
     alone = types.SimpleNamespace(__annotations__={name: said})
     try:
         return typing.get_type_hints(alone, getattr(function, "__globals__", {}))[name]

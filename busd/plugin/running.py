@@ -1,8 +1,8 @@
-"""A plugin that runs: its peer on the bus, its tasks, its hooks, and what is blamed on it.
+"""A running plugin: its peer on the bus, its tasks, its hooks and its faults.
 
-A changed plugin is restarted: the old one takes nothing new, finishes what it is at and stops, then
-the new one starts with the same peer. Meanwhile the peer keeps its subscriptions, and whoever
-writes to it is told that it is busy.
+A changed plugin is restarted: the old version refuses new messages, finishes those in progress and
+stops, then the new version starts with the same peer. Meanwhile the peer keeps its subscriptions,
+and messages to it get a failed ack: busy.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ if TYPE_CHECKING:
 
 _FAULTS_PER_SECOND, _FAULTS_AT_ONCE = 1.0, 20  # logged; all of them are counted
 _MAX_FAULT_CHARACTERS = 500
-_MAX_HELD_BYTES = 64 * 1024 * 1024  # of the messages that one plugin is at
-_GRACE_SECONDS = 1.0  # for what does not hear that its time is up
+_MAX_HELD_BYTES = 64 * 1024 * 1024  # of the messages in progress in one plugin
+_GRACE_SECONDS = 1.0  # for tasks that ignore their cancellation
 _MAX_DEPTH = 8  # plain functions that call each other by messages; deeper ones wait for a task
 Work = Callable[[], Awaitable[None]]
-Begun = Callable[[], Any]  # gives what a handler returns, or raises what it raised
+Begun = Callable[[], Any]  # returns a handler's result, or raises its exception
 
 
 class RunningPlugin:
-    """What the host keeps of one plugin from its start to its stop."""
+    """One plugin from its start to its stop."""
 
     def __init__(
         self, loaded: LoadedPlugin, host: PluginHost, peer: LocalPeer | None = None
     ) -> None:
-        """`peer`: that of the version it comes after."""
+        """Create it; `peer` is that of the previous version."""
         plugin = loaded.plugin
         self.loaded = loaded
         self.plugin = plugin
@@ -59,16 +59,16 @@ class RunningPlugin:
         self.host = host
         self.log = structlog.get_logger("busd.plugin").bind(plugin=plugin.name)
         self.peer = peer or LocalPeer(f"plugin:{plugin.name}", host.bus, self.take)
-        self._leaves_peer = False  # when it ends: to the version that comes after it
+        self._leaves_peer = False  # at its end: passed on to the next version
         self.subscriptions: set[str] = set()  # that it asked for; the peer has an earlier one's
         self.tasks: GuardedTasks
         self.faults = 0
         self.last_fault = ""
         self.handled = 0
         self.is_running = False
-        self._busy = 0  # functions that are at work
-        self._held_bytes = 0  # of the messages that they are at
-        self._depth = 0  # plain functions that are at work, one within the other
+        self._busy = 0  # functions in progress
+        self._held_bytes = 0  # of the messages in progress
+        self._depth = 0  # nested plain functions in progress
         # Tasks begin in any order on trio: each takes the oldest message when it begins.
         self._inbox: deque[tuple[int, int, Context, Begun]] = deque()
         self._blames = Bucket(_FAULTS_PER_SECOND, _FAULTS_AT_ONCE, host.bus.clock)
@@ -85,11 +85,11 @@ class RunningPlugin:
 
     @property
     def has_peer(self) -> bool:
-        """True while it is the one that is behind its peer."""
+        """True while it is the version that answers for its peer."""
         return self.host.running.get(self.name) is self and self.peer in self.host.bus.peers
 
     async def live(self) -> None:
-        """Start, answer until told to stop, stop."""
+        """Start, answer until asked to stop, stop."""
         try:
             async with anyio.create_task_group() as tasks:
                 self.tasks = GuardedTasks(tasks, self.blame)
@@ -114,7 +114,7 @@ class RunningPlugin:
         shown = {key: value for key, value in info.items() if key != "description" or value}
         self.peer.info = Raw(msgspec.json.encode(shown))
         if self.peer not in self.host.bus.peers:
-            self.host.bus.join(self.peer)  # it may be asked while it starts, too
+            self.host.bus.join(self.peer)  # methods may be called during its start, too
 
     async def _start(self) -> bool:
         has_started = await self._run_hooks("on_start", self.host.limits.start_seconds)
@@ -135,14 +135,14 @@ class RunningPlugin:
         return {self.peer.name, *self.plugin.patterns, *self.subscriptions}
 
     async def _stop(self) -> None:
-        """Take nothing new, say goodbye; what is still at work is cancelled after this."""
+        """Refuse new messages and run the stop hooks; then work in progress is cancelled."""
         self.is_running = False
         for pattern in [] if self._leaves_peer else list(self.peer.subscriptions):
             self.host.bus.unsubscribe(self.peer, pattern)
         await self._run_hooks("on_stop", self.host.limits.stop_seconds)
 
     async def leave_peer(self) -> LocalPeer:
-        """Stop, and return the peer for the next version; what is at work may finish."""
+        """Stop after work in progress is finished; return the peer for the next version."""
         self._leaves_peer = True
         self.peer.take = _be_busy
         with anyio.move_on_after(self.host.limits.stop_seconds):
@@ -157,7 +157,7 @@ class RunningPlugin:
         await self._run_hooks("on_reload", self.host.limits.start_seconds)
 
     async def _run_hooks(self, name: str, seconds: float) -> bool:
-        """Call the hooks of this name, one after the other; False if one has failed."""
+        """Call the hooks of this name, one after the other; return False if one has failed."""
         with anyio.move_on_after(seconds):
             try:
                 for hook in self.plugin.hooks[name]:
@@ -174,12 +174,12 @@ class RunningPlugin:
         return False
 
     async def wait_started(self) -> None:
-        """Wait until it runs or has failed to; not for one that cannot even be cancelled."""
+        """Wait until it runs or has failed; do not wait for one that ignores cancellation."""
         with anyio.move_on_after(self.host.limits.start_seconds + _GRACE_SECONDS):
             await self._has_tried.wait()
 
     async def stop(self) -> None:
-        """Stop it; one that cannot even be cancelled is left behind."""
+        """Stop it; abandon one that ignores cancellation."""
         self._must_stop.set()
         seconds = self.host.limits.stop_seconds + _GRACE_SECONDS
         with anyio.move_on_after(seconds, shield=True):
@@ -193,7 +193,7 @@ class RunningPlugin:
     # Messages
 
     def take(self, call_id: int, message: Message) -> bool:
-        """Begin with a message; False if there are too many."""
+        """Start to process a message; return False if there are too many."""
         size = memoryview(message.payload).nbytes
         is_full = self._held_bytes + size > _MAX_HELD_BYTES and self._busy
         if is_full or self._busy >= self.host.limits.max_running or self.has_stopped:
@@ -205,9 +205,9 @@ class RunningPlugin:
         return True
 
     def _call_plain(self, ctx: Context) -> Begun:
-        """Call a plain function in this very moment, between what came before and comes after.
+        """Call a plain function at once, in the order of messages.
 
-        It may return something to await; an async function begins in its task, a moment later.
+        It may return an awaitable; an async function starts later, in its task.
         """
         try:
             handler = self.plugin.find(ctx.to, ctx.type)
@@ -233,7 +233,7 @@ class RunningPlugin:
             self.host.flush_soon()
 
     async def _answer(self, ctx: Context, begun: Begun) -> Ack:
-        """Return what the plugin answers; whatever it raises is a failed ack."""
+        """Return the plugin's answer; an exception becomes a failed ack."""
         seconds = self.host.limits.handler_seconds
         with anyio.move_on_after(seconds):
             try:
@@ -290,7 +290,7 @@ class RunningPlugin:
         return DEFERRED
 
     async def _run_method(self, method: PluginMethod, params: Any, ctx: Context) -> Raw:
-        """Return the result as JSON: what cannot be written is the plugin's fault, too."""
+        """Return the result as JSON; one that cannot be encoded is the plugin's fault, too."""
         seconds = self.host.limits.handler_seconds
         with anyio.move_on_after(seconds):
             try:
@@ -314,10 +314,10 @@ class RunningPlugin:
         self.blame(f"method {method.name} took longer than {seconds:g} s")
         raise PluginError(f"plugin {self.name} did not answer in time", plugin=self.name)
 
-    # Moments, and what is asked at once
+    # Hooks and rules: plain functions, called at once
 
     def on_peer(self, hook: str, name: str) -> None:
-        """Call the plain functions that want to know who comes and goes."""
+        """Call the plain functions registered for peers that join or leave."""
         if not self.is_running:
             return
         for function in self.plugin.hooks[hook]:
@@ -339,7 +339,7 @@ class RunningPlugin:
         return None
 
     def speakers_of(self, sender: str, type_name: str, payload: Raw) -> list[str]:
-        """Return the addresses in whose name else a message is taken; refuse it if that fails."""
+        """Return the other addresses a message is sent as; refuse it if that fails."""
         found: list[str] = []
         for function in self.plugin.speakers_named_by:
             try:
@@ -350,13 +350,13 @@ class RunningPlugin:
         return found
 
     def check_name(self, name: str, identity: Identity) -> str | None:
-        """Return the reason why a newcomer may not take a name, if there is one."""
+        """Return the reason why a connecting peer may not use a name, if there is one."""
         for function in self.plugin.names_checked_by:
             try:
                 reason = function(name, identity)
             except BaseException as problem:  # a plain function cannot be cancelled
                 self.blame("checks_names", problem)
-                continue  # else one plugin's fault would keep everybody off the bus
+                continue  # else a fault of one plugin would lock everybody out
             if reason is not None:
                 return str(reason)
         return None
@@ -371,7 +371,7 @@ class RunningPlugin:
 
 
 def _be_busy(call_id: int, message: Message) -> bool:
-    """Take no message: the plugin is being restarted."""
+    """Refuse a message because the plugin is being restarted."""
     return False
 
 
@@ -380,7 +380,7 @@ def _raise(problem: BaseException) -> None:
 
 
 def _said(problem: BaseException) -> str:
-    """Return an exception in words that can be written, whatever its author made of it."""
+    """Return the text of an exception, even if its `__str__` fails."""
     name = type(problem).__name__
     try:
         return f"{name}: {problem}".encode(errors="replace").decode()
@@ -389,7 +389,7 @@ def _said(problem: BaseException) -> str:
 
 
 async def _outcome(begun: Begun) -> Any:
-    """Return what a handler returns or refuses; raises what else it raises."""
+    """Return a handler's result or Refuse; raise any other exception of the handler."""
     try:
         answer = begun()
         return await answer if inspect.isawaitable(answer) else answer
@@ -398,7 +398,7 @@ async def _outcome(begun: Begun) -> Any:
 
 
 def ack_of(answer: Any, address: str) -> Ack:
-    """Return the ack that carries what a handler returned; raise TypeError for nonsense."""
+    """Return the ack with a handler's result; raise TypeError if it cannot be a payload."""
     if isinstance(answer, Ack):
         answer.payload = payload_of(answer.payload, address)
         return msgspec.json.decode(msgspec.json.encode(answer), type=Ack)  # as a peer's is read

@@ -1,8 +1,7 @@
-"""Import plugins from their source alone.
+"""Import plugins from their source only.
 
-Python would rather read the bytecode in `__pycache__`, or a `.pyc` beside the source: what runs
-would be something that nobody has read. Only bundled plugins, which lie beside busd's own bytecode,
-are imported as usual.
+By default Python prefers the bytecode in `__pycache__`, or a `.pyc` next to the source, which need
+not match the source. Only bundled plugins, next to busd's own bytecode, are imported as usual.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ class PluginFinder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return where a plugin's module is; raise ModuleNotFoundError if it is nowhere.
+        """Return the spec of a plugin's module; raise ModuleNotFoundError if there is none.
 
-        None would have Python look for it in its own way.
+        With None, Python would continue with its own finders.
         """
         if not fullname.startswith(self._prefix):
             return None
@@ -55,7 +54,7 @@ class PluginFinder:
     def _find_in(self, fullname: str, folder: str, target: ModuleType | None) -> ModuleSpec | None:
         if Path(folder).is_relative_to(self._bundled):
             return PathFinder.find_spec(fullname, [folder], target)
-        # Made anew each time: it remembers what is in a folder, and a file may be new.
+        # Created each time: a finder caches the content of a folder, and a file may be new.
         finder = FileFinder(
             folder, (ExtensionFileLoader, EXTENSION_SUFFIXES), (SourceOnlyLoader, SOURCE_SUFFIXES)
         )
@@ -63,6 +62,6 @@ class PluginFinder:
 
 
 def import_source_only(package: str, bundled: Path) -> None:
-    """Have the modules of `package` imported by a PluginFinder from now on."""
+    """Install a PluginFinder for the modules of `package`."""
     if not any(isinstance(finder, PluginFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, PluginFinder(package, bundled))

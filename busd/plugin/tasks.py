@@ -1,4 +1,4 @@
-"""The tasks of a plugin: a task group in which nobody pays for the fault of one."""
+"""The tasks of a plugin: a task group in which a failed task does not affect the others."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Blame = Callable[[str, BaseException | None], None]
 def is_fault(problem: BaseException) -> bool:
     """Distinguish a plugin task's own end from our cancelling it.
 
-    `sys.exit()` in a plugin is no order to us, and a future of its own that somebody cancelled
-    is not its end.
+    `sys.exit()` in a plugin must not end the daemon, and a cancelled future of the plugin must not
+    end its task group.
     """
     if isinstance(problem, BaseExceptionGroup):
         return any(is_fault(each) for each in problem.exceptions)
@@ -26,7 +26,7 @@ def is_fault(problem: BaseException) -> bool:
 
 
 class GuardedTasks:
-    """Like a task group whose tasks may raise: that is blamed on the plugin, the others go on."""
+    """A task group whose tasks may raise: recorded as a fault of the plugin; others continue."""
 
     def __init__(self, tasks: TaskGroup, blame: Blame) -> None:
         self._tasks = tasks
@@ -57,7 +57,7 @@ class GuardedTasks:
                 await func(*args, task_status=status)
             except BaseException as problem:
                 if not status.is_started or not is_fault(problem):
-                    raise  # to whoever waits for the start, or told it to end
+                    raise  # to the caller, who waits for the start or cancelled it
                 self._blame(f"task {said}", problem)
 
         return await self._tasks.start(guarded, name=name or func)

@@ -1,7 +1,7 @@
-"""The test kit: a whole bus in memory, scripted peers, and a clock that only you move.
+"""The test kit: a whole bus in memory, scripted peers, and a clock that the test controls.
 
-The bus is the real one, only sockets and time are made up, so a test runs in microseconds, never
-sleeps and always goes the same way:
+The bus is the real one; only sockets and time are simulated, so a test runs in microseconds, never
+sleeps and is deterministic:
 
     from busd.testing import MemoryBus
 
@@ -20,7 +20,7 @@ sleeps and always goes the same way:
     assert sent.result.acks[0].message == "no answer in time"
 
 A peer can also misbehave: `stop_reading`, `half_close`, `leave`, `feed` any bytes, answer late,
-twice or never; `bus.connect()` gives one that has not even said who it is.
+twice or never; `bus.connect()` returns one that has not initialized.
 """
 
 from busd.testing.answers import AckSeen, Answer, Handed, ReceiptSeen

@@ -1,4 +1,4 @@
-"""What a scripted peer sees: the answers to what it asked, and the messages it is handed."""
+"""What a scripted peer receives: the answers to its requests, and messages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ReceiptSeen(msgspec.Struct, rename="camel"):
 
 
 class Answer(Generic[R]):
-    """The answer to a request, which may not have come yet."""
+    """The answer to a request, which may not have arrived yet."""
 
     def __init__(self, request_id: int, method: str, shape: type[R]) -> None:
         self.request_id = request_id
@@ -81,7 +81,7 @@ class Answer(Generic[R]):
 
 
 class Handed:
-    """One message that a scripted peer was handed; answer it once, twice or never."""
+    """A message that a scripted peer has received; answer it once, twice or never."""
 
     def __init__(self, peer: ScriptedPeer, call_id: int, params: Raw) -> None:
         message = msgspec.json.decode(params, type=Message)
@@ -116,5 +116,5 @@ class Handed:
         self._peer.send_frame(encode(Failure(self.call_id, ErrorBody(code, text, data))))
 
     def answer_raw(self, result: bytes) -> None:
-        """Answer with these very bytes as the result, whatever they are."""
+        """Answer with exactly these bytes as the result."""
         self._peer.send_frame(encode(Result(self.call_id, Raw(result))))

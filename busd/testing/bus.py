@@ -1,4 +1,4 @@
-"""A bus in memory: the real core, with peers that need no socket and a clock that needs no time."""
+"""A bus in memory: the real core, with peers without sockets and a simulated clock."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from busd.testing.transport import Soon
 from busd.wire.connection import WireLimits
 from busd.wire.connections import Connections
 from busd.wire.credentials import Credentials
-from busd.wire.doorman import Doorman
+from busd.wire.http_gate import HttpGate
 
 SWEEP_SECONDS = 0.25  # as the daemon does
 
 
 class FakeClock:
-    """Tells the time that it was told."""
+    """A clock that moves only when it is set."""
 
     def __init__(self, now: float = 1_000.0) -> None:
         self.now = now
@@ -58,7 +58,7 @@ class MemoryBus:
         self._soon = Soon()
         self.connections = Connections(
             wire or WireLimits(),
-            Doorman(allowed_origins),
+            HttpGate(allowed_origins),
             self.core.make_session,
             self._soon.run,
             self.clock,
@@ -74,9 +74,9 @@ class MemoryBus:
         chunk: int | None = None,
         credentials: Credentials | None = None,
     ) -> ScriptedPeer:
-        """Return a peer that is connected and has said nothing yet.
+        """Return a peer that is connected but has not initialized.
 
-        With `chunk` the bus gets what the peer sends in pieces of so many bytes.
+        With `chunk` the bus receives the peer's output in pieces of that many bytes.
         """
         known = credentials or Credentials(uid=0, by="unix")
         connection = self.connections.make(f"memory:{name}", known)
@@ -99,7 +99,7 @@ class MemoryBus:
         return peer
 
     def advance(self, seconds: float, *, step: float = SWEEP_SECONDS) -> None:
-        """Let time pass; the bus sweeps as often as the daemon's does, or every `step` seconds."""
+        """Advance the clock; the bus sweeps as often as in the daemon, or every `step` seconds."""
         end = self.clock.now + seconds
         while self.clock.now < end:
             self.clock.now = min(self.clock.now + step, end)
@@ -111,13 +111,13 @@ class MemoryBus:
         self._soon.run(self.connections.sweep)
 
     def _work(self) -> None:
-        """Work off a slice of what the bus has put off, as the daemon does once per turn."""
+        """Process a slice of the deferred work of the bus, as the daemon does once per turn."""
         if self.core.work():
             self._soon.run(self._work)
         self.connections.flush()
 
     def stop(self, reason: str = "the bus is stopping") -> None:
-        """Fail what is waiting and say goodbye to everybody, as the daemon does at its end."""
+        """Fail pending deliveries and close all connections, as the daemon does at its end."""
         self.core.is_stopping = True
         self._soon.run(lambda: self.core.give_up(reason))
         self._soon.run(self.connections.close_all)

@@ -1,4 +1,4 @@
-"""A scripted peer: does what the test says, well-behaved or not, and keeps what it gets."""
+"""A scripted peer: does what the test requests, valid or not, and records what it receives."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from busd.wire.interfaces import Framer
 from busd.wire.lines import LineFramer
 from busd.wire.websocket import ClientFramer
 
-_MAX_FRAME_BYTES = 1024 * 1024 * 1024  # it is the bus that has to have limits, not its tester
+_MAX_FRAME_BYTES = 1024 * 1024 * 1024  # the limits of the bus are under test, not those of the peer
 encode = msgspec.json.encode
 
 
 class ScriptedPeer:
-    """One peer, connected to a `MemoryBus`; made by its `join` and `connect`."""
+    """One peer, connected to a `MemoryBus`; created by its `join` and `connect`."""
 
     def __init__(
         self, name: str, connection: Connection, soon: Soon, *, web_socket: bool, chunk: int | None
@@ -30,7 +30,7 @@ class ScriptedPeer:
         self.inbox: deque[Handed] = deque()  # messages not taken by `next_message` yet
         self.answers: dict[int, Answer[Any]] = {}  # by request id
         self.frames: list[bytes] = []  # everything the bus sent, frame by frame
-        self.has_end = False  # the bus said that nothing more comes
+        self.has_end = False  # the bus has sent the end of the stream
         self.framer: Framer = LineFramer(_MAX_FRAME_BYTES)
         if web_socket:
             self.framer = ClientFramer("ws://localhost:7892/", _MAX_FRAME_BYTES)
@@ -47,18 +47,18 @@ class ScriptedPeer:
         """True while neither side has ended the connection."""
         return self.transport.is_open and not self.has_end
 
-    # Asking
+    # Requests
 
     def initialize(self, client_id: str | None = None, info: object = None) -> Answer[Any]:
         params = {"clientId": self.name if client_id is None else client_id}
         return self.call("initialize", params if info is None else params | {"clientInfo": info})
 
     def subscribe(self, pattern: str) -> None:
-        """Subscribe; raises CallRefused if the bus will not have it."""
+        """Subscribe; raise CallRefused if the bus refuses."""
         self.call("subscribe", {"address": pattern}).check()
 
     def unsubscribe(self, pattern: str) -> None:
-        """Unsubscribe; raises CallRefused if there is nothing to undo."""
+        """Unsubscribe; raise CallRefused if there is no such subscription."""
         self.call("unsubscribe", {"address": pattern}).check()
 
     def send(
@@ -73,7 +73,7 @@ class ScriptedPeer:
     def notify(
         self, to: str, payload: object, *, sender: str | None = None, message_id: str | None = None
     ) -> None:
-        """Send a message without wanting to know what became of it."""
+        """Send a message as a notification, which has no answer."""
         params = _message(to, payload, sender, message_id)
         self.send_frame(encode(Notification("sendMessage", params)))
 
@@ -98,17 +98,17 @@ class ScriptedPeer:
         self.answers[answer.request_id] = answer
         return answer
 
-    # Being asked
+    # Messages
 
     def next_message(self) -> Handed:
-        """Take the next message that this peer was handed."""
+        """Remove and return the next message that this peer has received."""
         assert self.inbox, f"{self.name} was handed no message"
         return self.inbox.popleft()
 
     # Bytes out
 
     def send_frame(self, frame: bytes) -> None:
-        """Send one frame, whatever is in it."""
+        """Send one frame, valid or not."""
         self._out.append(frame)
         self._flush()
 
@@ -117,7 +117,7 @@ class ScriptedPeer:
             self.feed(data)
 
     def feed(self, data: bytes) -> None:
-        """Send bytes, whatever they are; after `half_close` or the end they go nowhere."""
+        """Send any bytes; after `half_close` or the end they are discarded."""
         if self._may_send and self.transport.is_open:
             size = self._chunk or max(len(data), 1)
             for start in range(0, len(data), size):
@@ -126,11 +126,11 @@ class ScriptedPeer:
     # Bytes in
 
     def stop_reading(self) -> None:
-        """Let what the bus sends pile up."""
+        """Stop reading what the bus sends."""
         self.transport.read(is_wanted=False)
 
     def read_on(self) -> None:
-        """Read what has piled up, and from now on everything."""
+        """Read everything that is pending, and continue to read."""
         self.transport.read(is_wanted=True)
 
     def on_bytes(self, data: bytes) -> None:
@@ -156,15 +156,15 @@ class ScriptedPeer:
         elif isinstance(envelope.id, int) and envelope.id in self.answers:
             self.answers[envelope.id].replies.append(envelope)
 
-    # Parting
+    # Closing
 
     def half_close(self) -> None:
-        """Send the end of the stream, and go on reading."""
+        """Send the end of the stream, and continue to read."""
         self._may_send = False
         self.transport.feed_eof()
 
     def leave(self) -> None:
-        """Be gone from one moment to the next, as a killed process is."""
+        """Disconnect abruptly, like a process that is killed."""
         self.transport.lose()
 
     def on_end(self) -> None:

@@ -10,14 +10,14 @@ from busd.wire.connection import Connection
 
 
 class Soon:
-    """Runs things one after the other, never one inside the other, as an event loop does."""
+    """Runs actions one after the other, never nested, as an event loop does."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], object]] = deque()
         self._is_running = False
 
     def run(self, action: Callable[[], object]) -> None:
-        """Run `action`, now or after what is running, and then all that follows from it."""
+        """Run `action`, now or after the running one, and then all actions that it causes."""
         self._waiting.append(action)
         if self._is_running:
             return
@@ -30,7 +30,7 @@ class Soon:
 
 
 class FarEnd(Protocol):
-    """Who gets what the bus writes."""
+    """Receives what the bus writes."""
 
     def on_bytes(self, data: bytes) -> None: ...
     def on_end(self) -> None: ...
@@ -40,7 +40,7 @@ class MemoryTransport:
     """Carries bytes between one connection of the bus and the far end.
 
     While the far end does not read, what the bus writes waits here and counts as
-    `waiting_bytes`, exactly as asyncio counts what the kernel does not take.
+    `waiting_bytes`, exactly as asyncio counts what the kernel does not accept.
     """
 
     def __init__(self, connection: Connection, far_end: FarEnd, soon: Soon) -> None:
@@ -62,7 +62,7 @@ class MemoryTransport:
 
     @property
     def is_open(self) -> bool:
-        """False as soon as the bus has dropped the connection, or was told of its loss."""
+        """False once the bus has dropped the connection or was notified of its loss."""
         return not self._is_closed
 
     # For the far end
@@ -78,11 +78,11 @@ class MemoryTransport:
         self._soon.run(self._deliver_to_bus)
 
     def lose(self, problem: BaseException | None = None) -> None:
-        """Break the line: what is on its way is lost in both directions."""
+        """Drop the connection; bytes in transit are lost in both directions."""
         self._soon.run(lambda: self._end(problem))
 
     def read(self, *, is_wanted: bool) -> None:
-        """Begin or cease to read what the bus writes."""
+        """Start or stop reading what the bus writes."""
         self.is_read_by_far_end = is_wanted
         self._soon.run(self._deliver_to_far_end)
 
@@ -149,7 +149,7 @@ class MemoryTransport:
         self._deliver_to_far_end()
 
     def abort(self) -> None:
-        """Close now; the connection hears of it after what it is doing."""
+        """Close now; the connection is notified after its current call."""
         self._soon.run(lambda: self._end(None))
 
     def pause_reading(self) -> None:

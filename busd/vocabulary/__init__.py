@@ -1,1 +1,1 @@
-"""What payloads say: how a message type is named, and the types of the Bub protocol."""
+"""Payloads: how message types are defined, and the types of the Bub protocol."""

@@ -1,4 +1,4 @@
-"""Addresses that have a meaning in the Bub protocol: those of chats, and of what happens in them.
+"""Addresses with a meaning in the Bub protocol: those of chats and of their events.
 
 A chat's own address gets only what every peer understands: `tg_reply` and `spawn_result`. Events
 of its turns go to `events:` and that address, for bridges that subscribe to it.
@@ -16,7 +16,7 @@ _CHANNELS = {prefix: channel for channel, prefix in _PREFIXES.items()}
 
 
 def event_address(address: str) -> str:
-    """Return where the events of a chat go, or of any other address that an agent talks to."""
+    """Return the address for events of a chat, or of any other address that an agent talks to."""
     return f"{EVENTS_PREFIX}{address}"
 
 
@@ -36,10 +36,10 @@ def chat_address(channel: str, chat_id: str) -> str:
 
 
 def speaker_of(sender: str, raw: Raw, channel: object, chat_id: object) -> str:
-    """Return whose words a message has: its author's, or those of the chat that a bridge names.
+    """Return the author of a message or, if that is a bridge, the chat in its content.
 
-    `channel` and `chat_id` are what its content says. Only a bridge, whose address has no prefix,
-    can name a chat by them.
+    `channel` and `chat_id` come from the content. Only a bridge, whose address has no prefix, can
+    send for a chat in this way.
     """
     if ":" not in sender and channel and chat_id:
         return chat_address(str(channel), str(chat_id))

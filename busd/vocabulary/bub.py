@@ -40,13 +40,13 @@ class SpawnResult(msgspec.Struct):
     client_id: str | UnsetType = UNSET
     status: str | UnsetType = UNSET
     error: str | UnsetType = UNSET
-    chat_id: Id | UnsetType = UNSET  # ours: tells apart the answers to several requests
+    chat_id: Id | UnsetType = UNSET  # ours: distinguishes the answers to several requests
     request_id: Id | UnsetType = UNSET  # ours: messageId of the request
 
 
 @message("tg_message")
 class TgMessage(msgspec.Struct):
-    """A user's words; `text` alone is enough."""
+    """A message of a user; only `text` is required."""
 
     text: str
     senderId: Id | UnsetType = UNSET  # noqa: N815
@@ -54,7 +54,7 @@ class TgMessage(msgspec.Struct):
     username: str | UnsetType = UNSET
     full_name: str | UnsetType = UNSET
     # Ours, additive:
-    chat_id: Id | UnsetType = UNSET  # which chat, where the sender's address does not say it
+    chat_id: Id | UnsetType = UNSET  # the chat, if it does not follow from the sender's address
     attachments: list[Raw] | UnsetType = UNSET
     mentions: list[Raw] | UnsetType = UNSET
     thread_id: Id | UnsetType = UNSET
@@ -64,7 +64,7 @@ class TgMessage(msgspec.Struct):
 
 @message("tg_reply", beside=("reply_to_message_id", "chat_id"))
 class TgReply(msgspec.Struct):
-    """The agent's final words, or a question of its own in the middle of a turn."""
+    """The agent's final reply, or a question during a turn."""
 
     text: str
     channel: str | UnsetType = UNSET
@@ -85,7 +85,7 @@ class GeneralResponse(msgspec.Struct):
 
 @message("configure")
 class Configure(msgspec.Struct):
-    """Change `talkto`, or named settings, of a live agent; what is missing stays as it is."""
+    """Change `talkto` or named settings of a running agent; missing members stay unchanged."""
 
     talkto: str | UnsetType = UNSET
     settings: dict[str, Any] | UnsetType = UNSET  # ours: named session settings
@@ -93,7 +93,7 @@ class Configure(msgspec.Struct):
 
 @message("route_assigned")
 class RouteAssigned(msgspec.Struct):
-    """Which agent a chat has."""
+    """The agent of a chat."""
 
     chat_id: Id
     agent_id: str
@@ -101,13 +101,13 @@ class RouteAssigned(msgspec.Struct):
 
 @message("agent_event")
 class AgentEvent(msgspec.Struct):
-    """Something about an agent's life, or about a turn it is at."""
+    """An event of an agent or of one of its turns."""
 
     event: str
     data: Raw = Raw(b"{}")
 
     def read(self, kind: type[T]) -> T:
-        """Return the data as `kind`; raise Refuse naming the member that does not fit."""
+        """Return the data as `kind`; raise Refuse with the name of an invalid member."""
         try:
             return reader_of(kind).decode(self.data)
         except (msgspec.MsgspecError, RecursionError) as problem:

@@ -1,4 +1,4 @@
-"""Which option of a question an answer means."""
+"""Find the option of a question that an answer selects."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _MAX_DIGITS = 4
 
 
 def choose(answer: str, options: Sequence[str]) -> int | None:
-    """Return the index of the option that an answer means; None if that is not clear.
+    """Return the index of the option that an answer selects; None if it selects none or several.
 
-    The option's text counts first, in upper or lower case. Otherwise the answer is the number of
-    an option, from 1, or the beginning of exactly one: never both of two different ones.
+    The option's text has precedence, regardless of case. Otherwise the answer is the number of an
+    option, from 1, or a prefix of exactly one; if these select different options, it is ambiguous.
     """
     wanted = answer.strip()
     if not wanted:

@@ -1,4 +1,4 @@
-"""Payloads: a message type is named once, on its struct, and read and written by that.
+"""Payloads: a message type is defined once, by its struct, which is used to read and write it.
 
     {"type": "hello", "from": "tg:1", "timestamp": "2026-02-17T12:00:00Z", "content": {…}}
 
@@ -38,7 +38,7 @@ decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def message(type_name: str, *, beside: tuple[str, ...] = ()) -> Callable[[K], K]:
-    """Name the type of message whose content a struct is."""
+    """Declare a struct as the content of a type of message."""
     if not type_name:
         raise ValueError("a message type has a name")
 
@@ -66,10 +66,10 @@ def type_of(raw: Raw) -> str:
 
 
 def author_of(sender: str, raw: Raw) -> str:
-    """Return whose words a payload has.
+    """Return the author of a payload.
 
-    A chat or an agent (`tg:1`, `agent:x`) speaks for itself. A bridge, whose address has no
-    prefix, speaks for others: it names them in the payload's `from`.
+    A chat or an agent (`tg:1`, `agent:x`) sends for itself. A bridge, whose address has no
+    prefix, sends for others: their address is the payload's `from`.
     """
     if ":" in sender:
         return sender
@@ -80,7 +80,7 @@ def author_of(sender: str, raw: Raw) -> str:
 
 
 def read_message(raw: Raw, kind: type[T]) -> T:
-    """Return the content of a payload; raise Refuse naming type and member if it does not fit."""
+    """Return the content of a payload; raise Refuse with the type and an invalid member."""
     name = type_name_of(kind)
     try:
         content: bytes | Raw = decode_payload(raw).content
@@ -117,11 +117,11 @@ def write_message(
 
 
 def now() -> str:
-    """Return the time as payloads have it."""
+    """Return the current time in the format of payloads."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _in_content(problem: str) -> str:
-    """Return where in the payload it is: msgspec knows only of the content."""
+    """Return the position in the payload of an error that msgspec found in the content."""
     said, at, where = problem.partition(" - at `$")
     return f"content{where.rstrip('`')}: {said}" if at else f"content: {problem}"

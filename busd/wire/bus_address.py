@@ -41,7 +41,7 @@ class BusAddress:
 
     @property
     def is_loopback(self) -> bool:
-        """True if nobody outside this host can reach it."""
+        """True if it is reachable from this host only."""
         if self.scheme == "unix" or self.host == "localhost":
             return True
         try:
@@ -51,7 +51,7 @@ class BusAddress:
 
 
 def parse_bus_address(text: str) -> BusAddress:
-    """Read one address of a bus; raise ConfigError naming what is wrong with it."""
+    """Parse the address of a bus; raise ConfigError if it is invalid."""
     scheme, colon, rest = text.partition(":")
     if scheme == "unix" and colon:
         return _parse_unix(text, rest)

@@ -8,10 +8,10 @@ on trio `SocketTransport` does (`trio_transport.py`), in tests an in-memory one.
 Nothing here waits. Frames to send are put on a list, the connection on the list of touched ones,
 and whoever fed the chunk flushes each touched connection once.
 
-A chunk that takes longer than a slice is worked off in several turns (`turns.py`). What is left
-waits as a queue of iterators of frames; whatever arrives or ends meanwhile goes to its end. A frame
-that takes several steps (a batch) has them worked off before the next frame. While something is
-left, the transport is not read.
+A chunk that takes longer than a slice is processed in several turns (`turns.py`). The rest waits
+as a queue of iterators of frames; chunks that arrive meanwhile, and the end of the stream, are
+appended to it. All steps of a frame that takes several (a batch) are processed before the next
+frame. While anything is left to process, the transport is not read.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from busd.wire.turns import LOOK_BYTES, QUICK_BYTES, Turns
 
 _MIB = 1024 * 1024
 _SLOW_BYTES = 16_384  # more than this unread: what waits for the peer is measured and counted
-MIN_FRAME_BYTES = 1_024  # what the answer to `initialize` and every error fit into
+MIN_FRAME_BYTES = 1_024  # enough for the answer to `initialize` and for every error
 FrameBytes = Annotated[int, msgspec.Meta(ge=MIN_FRAME_BYTES, le=2**30, extra={WORDS: "1 GiB"})]
 NOBODY = Credentials()
 # A chunk as large as this ends a turn: uvloop would read up to 32 in a row.
 _MANY_BYTES = 2 * 65_536
-_SHORT_BYTES = 8_192  # of a chunk
-_NEWCOMERS = "newcomers"
-_END = b"end"  # told from a frame by its identity
+_SHORT_BYTES = 8_192  # a chunk up to this size is short
+_UNINITIALIZED = "uninitialized"
+_END = b"end"  # distinguished from a frame by its identity
 
 
 class WireLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -122,53 +122,53 @@ class Connection:
         self.remote = remote
         self.clock = clock
         self.credentials = NOBODY
-        # On the sweeper's clock; past it the connection is aborted. It has initialized if inf.
+        # By the sweeper's clock; after it the connection is aborted. inf once it has initialized.
         self.deadline = inf
-        self.reads = 0  # chunks; whoever looks twice sees whether the peer is alive
-        self._unsaid = 0  # of them without a frame: parts of one, a WebSocket's pings and pongs
+        self.reads = 0  # chunks received; a changed count shows that the peer is alive
+        self._unsaid = 0  # chunks without a whole frame: parts of one, WebSocket pings and pongs
         self.quiet_rounds = 0
         self._reads_at_ping = 0
         self.meter: Meter = NO_METER
         self.is_slow = False
-        self.held_bytes = 0  # received, as counted by the meter; 0 if that is little
-        self.unread_bytes = 0  # as counted by the meter; 0 unless the peer is slow
+        self.held_bytes = 0  # received bytes reported to the meter; 0 if there are few
+        self.unread_bytes = 0  # as reported to the meter; 0 unless the peer is slow
         self.is_clogged = False
         self.is_closed = False
         self.has_ended = False
-        # Frames that leave with the next flush; the same list all the time. While it is not empty,
+        # Frames to write with the next flush; always the same list. While it is not empty,
         # a session may append to it instead of calling `send` (0.04 µs per frame).
         self.out: list[bytes] = []
         self._touched = touched
         self._on_gone = on_gone
         self.turns = turns
-        self._rest: list[Iterator[bytes | None]] = []  # to be worked off
-        self._rest_bytes = 0  # of the chunks that these come from
-        self._waiting_bytes = 0  # the same, and what TLS has not decrypted yet
-        # Of the frame received last; they come first.
+        self._rest: list[Iterator[bytes | None]] = []  # frames still to be processed
+        self._rest_bytes = 0  # size of the chunks that contain them
+        self._waiting_bytes = 0  # the same, plus what TLS has not decrypted yet
+        # The remaining steps of the last received frame; processed before `_rest`.
         self._steps: Iterator[bytes | None] | None = None
-        self._must_look = False  # at the clock, after this frame
-        self._is_held_back = False  # until all that it sent to many is written out
-        self._put_off: tuple[bytes, ...] = ()  # to be written out in turns
+        self._must_look = False  # check the clock after this frame
+        self._is_held_back = False  # until its messages to many peers are written out
+        self._put_off: tuple[bytes, ...] = ()  # frames to be written out in turns
         self._turn_ends = 0.0
-        self._turn_read = 0  # the chunk at which the turn started: the first look starts it
+        self._turn_read = 0  # the chunk at which the turn started (first check of the clock)
         self._on_closing = on_closing
 
     # Called by the transport
 
     def connection_made(self, transport: Transport) -> None:
         self.transport = transport
-        if self.is_closed:  # before it was made: the bus stopped meanwhile
+        if self.is_closed:  # closed before it was made: the bus stopped meanwhile
             transport.abort()
             return
         self.set_mark()
 
     def set_mark(self) -> None:
-        """Have the transport say when more waits than a peer that reads leaves unread."""
+        """Have the transport report when more waits than a peer that reads leaves unread."""
         high = min(_SLOW_BYTES, self.limits.max_queue_bytes)
         self.transport.set_write_buffer_limits(high=high)
 
     def data_received(self, data: bytes) -> None:
-        """Pass each frame of this chunk up, as far as a slice goes, then flush what it touched."""
+        """Pass the frames of this chunk up, for at most a slice, and flush touched connections."""
         self.reads += 1
         size = len(data)
         try:
@@ -178,7 +178,7 @@ class Connection:
             if size > QUICK_BYTES or self.deadline != inf:
                 turns = self.turns
                 turns.unseen_bytes += size
-                # Late: this round of the loop has taken its time already.
+                # This round of the loop has used up its time already.
                 if (
                     turns.unseen_bytes > LOOK_BYTES or self.deadline != inf
                 ) and turns.is_round_over():
@@ -218,12 +218,12 @@ class Connection:
         flush_touched(self._touched, self.turns, self)
 
     def hold(self, size: int) -> None:
-        """Count bytes that were received and wait to be worked off, here or below."""
+        """Count received bytes that wait to be processed, here or in the transport."""
         self._waiting_bytes += size
         self._count_held()
 
     def _count_held(self) -> None:
-        """Count what was received and is not done with; end the connection if it is too much."""
+        """Count received bytes not processed yet; end the connection if there are too many."""
         size = self.framer.held_bytes + self._waiting_bytes
         if size <= _SLOW_BYTES and not self.held_bytes:
             return
@@ -241,15 +241,15 @@ class Connection:
         return not self.is_closed
 
     def pause_writing(self) -> None:
-        """Measure from now on what a peer does not read."""
+        """Start to measure what the peer leaves unread."""
         self.is_slow = True
         self._measure()
 
     def _measure(self) -> None:
-        """Count what waits; stop reading from a peer for which too much waits.
+        """Count the unread bytes; stop reading from the peer if there are too many.
 
-        It may not add to what it does not read, and neither may others of its identity if that
-        has used up its quota.
+        It must not cause more output while it does not read, and neither must other connections
+        of its identity if the quota of that identity is used up.
         """
         size = self.transport.get_write_buffer_size()
         grown, self.unread_bytes = size - self.unread_bytes, size
@@ -271,7 +271,7 @@ class Connection:
                 self._read_on()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """End the session; a peer that is gone has still said what it said before."""
+        """End the session, after the frames that the peer sent before it disconnected."""
         self.transport = NoTransport()
         self.is_clogged = False
         self.has_ended = True
@@ -283,14 +283,14 @@ class Connection:
     # Turns
 
     def charge(self) -> None:
-        """Have the clock looked at after this frame: it is not one of the cheap ones."""
+        """Check the clock after this frame, because it is an expensive one."""
         self._must_look = True
 
     def work_off(self, steps: Iterator[bytes | None]) -> None:
-        """Have the steps that a frame takes worked off, in turns, before the next frame.
+        """Process the steps of a frame in turns, before the next frame.
 
-        A step is what happens until the next `yield`, which gives None. To be called
-        while that frame is received.
+        A step is the code up to the next `yield`, which yields None. To be called while that
+        frame is received.
         """
         self._steps = steps
         self._must_look = True
@@ -307,8 +307,8 @@ class Connection:
         flush_touched(self._touched, self.turns, self)
 
     def take_turn(self) -> None:
-        """Go on with what is left for another slice."""
-        if not self._is_held:  # else resume_writing() goes on
+        """Continue with the rest for another slice."""
+        if not self._is_held:  # else resume_writing() continues
             self._start_turn()
             try:
                 self._work_off()
@@ -321,7 +321,7 @@ class Connection:
         self._turn_ends = monotonic() + self.turns.slice_seconds
 
     def _work_off(self) -> None:
-        """Pass on what is left until nothing is or the turn is over."""
+        """Process the rest until none is left or the turn is over."""
         rest, receive = self._rest, self.session.receive
         while rest:
             if self._is_held:
@@ -334,7 +334,7 @@ class Connection:
                     if not self._must_look:
                         continue
                 if not rest or self._steps not in (None, frames):
-                    break  # closed, or there are steps that come first
+                    break  # closed, or steps have to be processed first
                 if self._is_turn_over():
                     self._wait_for_turn()
                     return
@@ -343,7 +343,7 @@ class Connection:
         self._read_on()
 
     def _finish(self, frames: Iterator[bytes | None]) -> None:
-        """Go on behind what has been worked off."""
+        """Remove frames that are processed from the rest."""
         if frames is self._steps:
             self._steps = None
         elif self._rest:  # else the connection was closed
@@ -354,7 +354,7 @@ class Connection:
                 self.hold(-size)
 
     def _is_turn_over(self) -> bool:
-        """Look at the clock; the first look of a turn starts it, unless others wait already."""
+        """Check the clock; the first check of a turn starts it, unless others wait already."""
         self._must_look = False
         if self._is_held or len(self._touched) > AT_ONCE:
             return True
@@ -364,7 +364,7 @@ class Connection:
         return monotonic() >= self._turn_ends
 
     def _wait_for_turn(self) -> None:
-        """Let the others go first; nothing more is read until what is left is done."""
+        """Queue for another turn, and read nothing more until the rest is processed."""
         if self.framer.wants_flush:
             self._touched.append(self)
         self.transport.pause_reading()
@@ -373,22 +373,22 @@ class Connection:
 
     @property
     def _is_held(self) -> bool:
-        """True while the next frame has to wait: too much waits to be written out.
+        """True while the next frame must wait because too much output is not written yet.
 
-        If that is because the peer does not read, a frame that was begun is finished: a batch has
-        one answer, and its size is bounded.
+        If the reason is that the peer does not read, a frame in progress is still finished: a
+        batch has one answer, and its size is bounded.
         """
         return self._is_held_back or (self.is_clogged and self._steps is None)
 
     @property
     def queue(self) -> Hashable:
-        """Which queue this waits in for its turn: see `turns.py`."""
+        """The queue in which this connection waits for its turn: see `turns.py`."""
         if self.deadline != inf:
-            return _NEWCOMERS
+            return _UNINITIALIZED
         return self.meter, self._rest_bytes > _SHORT_BYTES
 
     def hold_back(self) -> None:
-        """Take nothing more of the peer until `go_on`."""
+        """Stop reading from the peer until `go_on`."""
         self._is_held_back = True
         self.transport.pause_reading()
 
@@ -404,7 +404,7 @@ class Connection:
             self.transport.resume_reading()
 
     def _feed_later(self, data: bytes) -> None:
-        """Have a chunk worked off after what waits already, here and elsewhere."""
+        """Queue a chunk behind everything that waits already, here and on other connections."""
         had_rest = bool(self._rest)
         self._keep(self._feed(data), len(data))
         if not had_rest:
@@ -414,13 +414,13 @@ class Connection:
         yield from self.framer.feed(data)
 
     def _keep(self, frames: Iterator[bytes | None], size: int) -> None:
-        """Keep the frames of a chunk of `size` bytes that cannot be worked off now."""
+        """Store the frames of a chunk of `size` bytes that cannot be processed now."""
         self._rest.append(frames)
         self._rest_bytes += size
         self.hold(size)
 
     def _judge_framing(self) -> None:
-        """Look what the framer has to say after a chunk."""
+        """Send the framer's own output, and end the connection on a violation."""
         framer = self.framer
         if framer.wants_flush:
             self._touched.append(self)
@@ -428,7 +428,7 @@ class Connection:
             self.session.on_violation(framer.violation)
 
     def _fail(self) -> None:
-        """End after an exception: it is ours, not the peer's, and only this connection pays."""
+        """End after an exception: a bug of ours, which must affect this connection only."""
         self.session.on_fault()
         self.abort("our fault")
 
@@ -436,11 +436,11 @@ class Connection:
 
     @property
     def said(self) -> int:
-        """Chunks with a frame; whoever looks twice sees whether the peer said anything."""
+        """The number of chunks that completed a frame; a changed count shows activity."""
         return self.reads - self._unsaid
 
     def send(self, frame: bytes) -> None:
-        """Put one frame on the way; it leaves with the next flush."""
+        """Queue one frame; it is written with the next flush."""
         out = self.out
         if not out:
             if self.is_closed:
@@ -449,16 +449,16 @@ class Connection:
         out.append(frame)
 
     def put_off(self) -> None:
-        """Keep apart what waits: whatever is sent from now on is written out at once, behind it."""
+        """Set the queued frames aside: later frames are written at once, after these."""
         self._put_off += tuple(self.out)
         self.out.clear()
 
     def has_unsent(self) -> bool:
-        """True while a frame has not even been given to the transport."""
+        """True while a frame has not been passed to the transport."""
         return bool(self.out or self._put_off)
 
     def flush(self) -> None:
-        """Write out what waits; called once per chunk, not per frame."""
+        """Write out the queued frames; called once per chunk, not per frame."""
         if self.is_closed:
             return
         if self._put_off:
@@ -488,10 +488,10 @@ class Connection:
             self.transport.writelines(buffers)
 
     def close(self, code: int = 1000, reason: str = "") -> None:
-        """Send the last frames, then discard what still comes until the peer is gone.
+        """Send the last frames, then discard input until the peer disconnects.
 
         Closing at once with unread bytes would make the kernel reset the connection, and the
-        peer would lose the error reply that tells it why.
+        peer would lose the error reply with the reason.
         """
         if self.is_closed:
             return
@@ -504,24 +504,24 @@ class Connection:
         if self.has_ended:
             self.transport.close()
             return
-        self._read_on()  # to the end of the stream
+        self._read_on()  # discard input to the end of the stream
         try:
             self.transport.write_eof()
-        except OSError:  # asyncio's own transport: the peer was faster
+        except OSError:  # raised by asyncio's transport if the peer has closed already
             self.transport.abort()
 
     def abort(self, reason: str) -> None:
-        """Drop the connection without a word to the peer."""
+        """Drop the connection without notifying the peer."""
         self._part(reason)
         self.transport.abort()
 
     @property
     def has_pings(self) -> bool:
-        """Whether the peer can be pinged: not if it speaks lines."""
+        """Whether the peer can be pinged: not over plain lines."""
         return self.framer.has_pings
 
     def ping(self) -> None:
-        """Find out whether a quiet peer is still there; three rounds of silence end it."""
+        """Ping a quiet peer; abort after three rounds without any input."""
         is_quiet = self.reads == self._reads_at_ping
         self.quiet_rounds = self.quiet_rounds + 1 if is_quiet else 1
         self._reads_at_ping = self.reads
@@ -534,7 +534,7 @@ class Connection:
                 self._measure()
 
     def _part(self, reason: str) -> None:
-        """Notify the session, once, that nothing more goes in or out."""
+        """Notify the session, once, that the connection is closed."""
         if not self.is_closed:
             self.is_closed = True
             self.out.clear()
@@ -547,6 +547,6 @@ class Connection:
 
 
 def _run(action: Callable[[], None]) -> Iterator[bytes | None]:
-    """Run `action` as the only step of what is left."""
+    """Run `action` as the only step of this iterator."""
     action()
     yield None

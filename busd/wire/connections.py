@@ -1,4 +1,4 @@
-"""All connections of one bus: made here for each accepted socket, swept here when time is up."""
+"""All connections of one bus: created for each accepted socket, swept when their time is up."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import structlog
 from busd.errors import Busy, RequestError
 from busd.wire.connection import NOBODY, Connection, WireLimits
 from busd.wire.credentials import Credentials
-from busd.wire.doorman import Doorman
 from busd.wire.flushing import flush_touched
+from busd.wire.http_gate import HttpGate
 from busd.wire.interfaces import Session
 from busd.wire.sniff import Sniffer
 from busd.wire.turns import Schedule, Turns
@@ -28,14 +28,14 @@ _DROPS_PER_SWEEP = 512
 class Connections:
     """The open connections and the list of those that have something to send.
 
-    Those that must initialize, close or be pinged soon stand in queues in the order of their time:
-    a sweep looks at what is due, and a peer that speaks lines and has initialized is in none.
+    Connections that must initialize, close or be pinged soon are in queues ordered by time, so a
+    sweep checks only those that are due. An initialized peer that uses lines is in none of them.
     """
 
     def __init__(
         self,
         limits: WireLimits,
-        doorman: Doorman,
+        gate: HttpGate,
         make_session: Callable[[Connection], Session],
         schedule: Schedule,
         clock: Callable[[], float] = time.monotonic,
@@ -46,28 +46,28 @@ class Connections:
         self.touched: list[Connection] = []
         self.turns = Turns(schedule)
         self.open: set[Connection] = set()
-        self.encode_refusal = encode_refusal  # what a socket is told that gets no connection
-        self._doorman = doorman
+        self.encode_refusal = encode_refusal  # for a socket that gets no connection
+        self._gate = gate
         self._make_session = make_session
         self._end_session = end_session
         self._clock = clock
-        self._greeting: dict[Connection, float] = {}  # by when each must have initialized
-        self._closing: dict[Connection, float] = {}  # by when each must be gone
-        self._pinged: dict[Connection, float] = {}  # when that was last
+        self._greeting: dict[Connection, float] = {}  # deadline to initialize
+        self._closing: dict[Connection, float] = {}  # deadline to close
+        self._pinged: dict[Connection, float] = {}  # time of the last ping
 
     def check_room(self) -> None:
-        """Raise Busy if there are as many connections as there may be."""
+        """Raise Busy if the maximum number of connections is open."""
         limit = self.limits.max_connections
         if len(self.open) >= limit:
             raise Busy("too many connections", rule="max_connections", limit=limit, retrySeconds=1)
 
     def make(self, remote: str, credentials: Credentials = NOBODY) -> Connection:
-        """Make the connection for a socket that somebody opened; it must initialize soon.
+        """Create the connection of an accepted socket; it must initialize soon.
 
-        Raise Busy if it is one too many.
+        Raise Busy if the maximum number of connections is open.
         """
         self.check_room()
-        sniffer = Sniffer(self._doorman)
+        sniffer = Sniffer(self._gate)
         connection = Connection(
             sniffer,
             self.touched,
@@ -100,7 +100,7 @@ class Connections:
             self._end_session(connection.session)
 
     def change(self, limits: WireLimits) -> None:
-        """Take new limits while running; they hold for open connections, too."""
+        """Change the limits while running, also for open connections."""
         self.limits = limits
         for connection in list(self.open):
             connection.limits = limits
@@ -126,7 +126,7 @@ class Connections:
     def _ping_quiet(self, now: float) -> None:
         for connection in _due(self._pinged, now - self.limits.ping_seconds, _PINGS_PER_SWEEP):
             del self._pinged[connection]
-            # One that speaks lines, which have no ping: TCP keep-alive finds a dead one.
+            # Lines have no ping: TCP keep-alive detects a dead peer.
             if connection.is_closed or (connection.deadline == inf and not connection.has_pings):
                 continue
             connection.ping()
@@ -142,7 +142,7 @@ class Connections:
 
 
 def _due(queue: dict[Connection, float], now: float, count: int) -> list[Connection]:
-    """Return the first connections of a queue whose time has come, but not too many at once."""
+    """Return the first connections of a queue that are due, but not too many at once."""
     return [
         each for each, _ in islice(takewhile(lambda item: item[1] <= now, queue.items()), count)
     ]

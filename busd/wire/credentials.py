@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection, as far as the kernel knows."""
+"""The credentials of the other end of a connection, as reported by the kernel."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _UNIT = re.compile(r"[^/]+\.(?:service|scope)(?=/|$)")
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """What the wire knows of a peer before it has said a word."""
+    """What is known about a peer before its first frame."""
 
     uid: int | None = None  # None: the kernel does not know
-    by: Literal["", "unix", "loopback"] = ""  # what the uid is known by
+    by: Literal["", "unix", "loopback"] = ""  # how the uid was determined
     pid: int | None = None
     socket: int | None = None  # the inode of the other end, if that is on this host
     unit: str = ""  # the systemd unit the process belongs to
     certificate: str = ""  # the common name of its verified TLS certificate
-    token: str = ""  # what it brought in the Authorization header; never logged
+    token: str = ""  # from the Authorization header; never logged
 
     def __repr__(self) -> str:
         return f"<Credentials uid={self.uid} pid={self.pid} unit={self.unit!r}>"
 
 
 def with_certificate(connection: Connection) -> Credentials:
-    """Return all that is known of a peer: also the name in its certificate, which came later."""
+    """Return the credentials of a peer, with the name in its certificate, which arrives later."""
     known = connection.credentials
     certificate = getattr(connection.transport, "peer_certificate", None)
     if certificate is None:
@@ -45,7 +45,7 @@ def with_certificate(connection: Connection) -> Credentials:
 
 
 def read_credentials(sock: socket.socket) -> Credentials:
-    """Ask the kernel who connected over a Unix socket or loopback TCP; else it cannot know."""
+    """Ask the kernel who connected; it knows for Unix sockets and loopback TCP only."""
     if sock.family == socket.AF_UNIX:
         raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
         pid, uid, _ = _UCRED.unpack(raw)
@@ -57,9 +57,9 @@ def read_credentials(sock: socket.socket) -> Credentials:
 
 
 def without_loopback(credentials: Credentials) -> Credentials:
-    """Return what is known of a peer that speaks for others, as a proxy does: not who it is.
+    """Return the credentials without those of a proxy, which connects on behalf of others.
 
-    Its socket stays: only the process that holds it is known by that.
+    The socket stays: it identifies only the process that holds it.
     """
     if credentials.by != "loopback":
         return credentials
@@ -76,11 +76,11 @@ def unit_of(pid: int) -> str:
 
 
 def parse_unit(groups: str, own_uid: int) -> str:
-    """Return the unit that /proc/PID/cgroup tells of.
+    """Return the unit in the content of /proc/PID/cgroup.
 
-    It is the outermost one: what is inside it was named by the unit itself. So everything that
-    another user's manager runs is `user@UID.service`, as anybody can call a unit of his own as he
-    likes; the units of the manager of our own user have their own names.
+    It is the outermost one, because a unit chooses the names of the groups inside it. Everything
+    that another user's manager runs is `user@UID.service`, because users name their own units
+    freely; the units of the manager of our own user have their own names.
     """
     for line in groups.splitlines():
         units = _UNIT.findall(line.split(":", 2)[-1])

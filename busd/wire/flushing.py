@@ -1,9 +1,9 @@
 """Flushing: write out the connections that have something to send, once each per chunk.
 
-A message to thousands of peers would hold the loop for as long as the kernel takes to copy it
-thousands of times. So many connections are written out a few per round of the loop, and the one
-that caused it is not read until all of them are done: it cannot cause more meanwhile. Whatever
-else is sent to a connection that waits is written out at once, behind what waits.
+A message to thousands of peers would block the loop for as long as the kernel takes to copy it
+thousands of times. So if there are many connections, each round of the loop writes out a few of
+them, and the sender is not read until all are done, so that it cannot cause more meanwhile. Later
+frames to a connection that waits are written at once, after those that wait.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def flush_touched(
         try:
             connection.flush()
         except Exception:
-            # Only this one pays, and nobody behind it in the list.
+            # Must affect this connection only, not those after it in the list.
             connection.session.on_fault()
             connection.abort("our fault")
     touched.clear()
@@ -58,7 +58,7 @@ class _LongFlush:
         return "flush", None if self._sender is None else self._sender.meter
 
     def take_turn(self) -> None:
-        """Write out the next few; uvloop does the work after this round, so it ends here."""
+        """Write out the next few connections; uvloop writes after this round, so it ends here."""
         count = min(_PER_ROUND, len(self._waiting))
         flush_touched([self._waiting.popleft() for _ in range(count)], self._turns)
         flush_touched(self._touched, self._turns)

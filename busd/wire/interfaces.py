@@ -1,6 +1,6 @@
-"""What a connection works with: a transport below, a framer, a session above, a meter beside.
+"""The interfaces a connection uses: its transport, framer, session and meter.
 
-Each has a null object, for a connection that is being made or closed.
+Each has a null object, for a connection that is being created or closed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from busd.errors import ProtocolViolation
 
 
 class Transport(Protocol):
-    """What a connection needs of whatever moves its bytes; asyncio's transports have it."""
+    """Transfers the bytes of a connection; asyncio's transports have this interface."""
 
     def write(self, data: bytes) -> None: ...
     def writelines(self, list_of_data: Iterable[bytes]) -> None: ...
@@ -26,7 +26,7 @@ class Transport(Protocol):
 
 
 class NoTransport:
-    """The transport of a connection that is still being made: there is nothing to tell anybody."""
+    """The transport of a connection that is still being created; does nothing."""
 
     __slots__ = ()
 
@@ -46,21 +46,21 @@ class NoTransport:
 class Framer(Protocol):
     """Turns bytes into frames and back: lines, WebSocket, or not decided yet.
 
-    `feed` does little at once: it gives a short list, or an iterator that works as it is asked.
-    None among them lets the connection look at the clock. An empty frame is for nobody.
+    `feed` does little work per step: it returns a short list, or an iterator that parses lazily.
+    After a None among the frames, the connection checks the clock. Empty frames are ignored.
     """
 
-    violation: ProtocolViolation | None  # set by feed(): the stream cannot go on
+    violation: ProtocolViolation | None  # set by feed(): the stream cannot continue
     wants_flush: bool  # set by feed(): the framer has bytes of its own to send (a pong)
     has_pings: bool
 
     @property
     def held_bytes(self) -> int:
-        """The size of a frame whose end has not come yet."""
+        """The size of an incomplete frame."""
 
     def allow(self, max_frame_bytes: int) -> None: ...
     def feed(self, data: bytes) -> Iterable[bytes | None]:
-        """Return the frames of a chunk; `violation` is set when all of them are taken."""
+        """Return the frames of a chunk; `violation` is set after the last of them."""
 
     def encode(self, frames: list[bytes]) -> list[bytes]: ...
     def encode_close(self, code: int, reason: str) -> list[bytes]: ...
@@ -68,7 +68,7 @@ class Framer(Protocol):
 
 
 class Discard:
-    """The framer of a connection that is closing: whatever comes is thrown away."""
+    """The framer of a connection that is closing: discards all input."""
 
     __slots__ = ()
     violation: ProtocolViolation | None = None
@@ -92,7 +92,7 @@ class Discard:
 
 
 class Session(Protocol):
-    """Who speaks over a connection."""
+    """What receives the frames of a connection."""
 
     def receive(self, frame: bytes, /) -> None: ...
     def on_violation(self, violation: ProtocolViolation, /) -> None: ...
@@ -103,7 +103,7 @@ class Session(Protocol):
 
 
 class Meter(Protocol):
-    """Counts what is held in memory for all connections of one identity; True: too much."""
+    """Counts bytes in memory for all connections of one identity; returns True if too many."""
 
     def add_unread(self, size: int, /) -> bool: ...
     def add_held(self, size: int, /) -> bool: ...

@@ -9,11 +9,11 @@ from busd.wire.turns import PIECE_BYTES
 
 # Joining costs a copy of everything; below this it is cheaper than a second buffer in writev().
 JOIN_BYTES = 16_384
-_NEWLINE = ord("\n")  # looked for as a number: 20 ns in 300 bytes, where b"\n" takes 190
+_NEWLINE = ord("\n")  # searched for as a number: 20 ns in 300 bytes, where b"\n" takes 190
 
 
 class LineFramer:
-    """Cuts a byte stream into lines; never holds more than one frame's limit of bytes."""
+    """Splits a byte stream into lines; never stores more bytes than one frame may have."""
 
     __slots__ = ("_max_frame_bytes", "_partial", "held_bytes", "violation")
     wants_flush = False
@@ -22,14 +22,14 @@ class LineFramer:
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._partial = bytearray()
-        self.held_bytes = 0  # of the partial line
+        self.held_bytes = 0  # size of the partial line
         self.violation: ProtocolViolation | None = None
 
     def allow(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
 
     def feed(self, data: bytes) -> Iterable[bytes | None]:
-        """Return the frames that `data` completes; sets `violation` when a frame is too long."""
+        """Return the frames that `data` completes; set `violation` if a frame is too long."""
         if len(data) > PIECE_BYTES:
             return self._feed_pieces(data)
         frames = data.split(b"\n")
@@ -49,7 +49,7 @@ class LineFramer:
         return frames
 
     def _feed_pieces(self, data: bytes) -> Iterator[bytes | None]:
-        """Cut a long chunk piece by piece: it may hold a quarter of a million lines."""
+        """Split a long chunk piece by piece: it may contain a quarter of a million lines."""
         for at in range(0, len(data), PIECE_BYTES):
             yield from self.feed(data[at : at + PIECE_BYTES])
             if self.violation is not None:
@@ -59,7 +59,7 @@ class LineFramer:
     def _within_limit(self, frames: list[bytes]) -> Iterator[bytes | None]:
         """Return the frames before the first one that is too long.
 
-        Each is looked at when its turn comes: what follows `initialize` may be longer.
+        Each is checked when it is requested: frames after `initialize` may be longer.
         """
         for frame in frames:
             if len(frame.removesuffix(b"\r")) > self._max_frame_bytes:
@@ -87,21 +87,21 @@ class LineFramer:
             return []
         frames.append(b"")
         joined = b"\n".join(frames)
-        # All at once: 15 ns a frame of 300 bytes, where a look into each takes 45.
+        # All at once: 15 ns a frame of 300 bytes, where checking each takes 45.
         if joined.count(b"\n") >= len(frames):
             joined = b"\n".join(map(_on_one_line, frames))
         frames.clear()
         return [joined]
 
     def encode_close(self, code: int, reason: str) -> list[bytes]:
-        """Lines have no closing word: the end of the stream says it."""
+        """Return nothing: lines have no close frame, only the end of the stream."""
         return []
 
     def encode_ping(self) -> list[bytes]:
-        """Lines have no ping: TCP keep-alive finds a dead peer."""
+        """Return nothing: lines have no ping; TCP keep-alive detects a dead peer."""
         return []
 
 
 def _on_one_line(frame: bytes) -> bytes:
-    """Make a frame that came by WebSocket fit for lines: its newlines stand between tokens."""
+    """Replace the newlines of a frame received by WebSocket; they are white space in JSON."""
     return frame.replace(b"\n", b" ")

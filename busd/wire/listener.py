@@ -1,4 +1,4 @@
-"""Listeners: accept sockets and hand each to a connection of its own."""
+"""Listeners: accept sockets and create a connection for each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = structlog.get_logger("busd.wire")
 
 _OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _PAUSE_SECONDS = 0.25
-_ACCEPTS_PER_ROUND = 128  # then let the connected ones have their turn
+_ACCEPTS_PER_ROUND = 128  # then serve the open connections
 
 
 class Listener:
@@ -39,7 +39,7 @@ class Listener:
         if address.is_encrypted and certificates is None:
             raise ConfigError(f"{address}: this bus has no certificate; see tls.certificate")
         self._certificates = certificates if address.is_encrypted else None
-        self.is_inherited = inherited is not None  # its file stays: somebody else listens there
+        self.is_inherited = inherited is not None  # keep its file: another process listens there
         self._sock = inherited or listen_on(address)
         self.address = bound_address(address, self._sock)
         self._is_closed = False
@@ -63,7 +63,7 @@ class Listener:
             forget(self.address, self._sock)
 
     def close(self) -> None:
-        """Accept nobody any more."""
+        """Stop accepting connections."""
         if not self._is_closed:
             self._is_closed = True
             anyio.notify_closing(self._sock)
@@ -80,11 +80,11 @@ class Listener:
                     log.warning("listener.paused", listen=str(self.address), reason=str(problem))
                     await anyio.sleep(_PAUSE_SECONDS)
                     return
-                continue  # the one in front gave up before we came
+                continue  # the client disconnected before it was accepted
             await self._welcome(sock, connections, tasks)
 
     def _wrapped(self, connection: Connection) -> Connection | TlsTransport:
-        """Put TLS between the socket and the connection, if this is the place for it."""
+        """Put TLS between the socket and the connection, if the address requires it."""
         if self._certificates is None:
             return connection
         return TlsTransport(connection, self._certificates.context)
@@ -98,17 +98,17 @@ class Listener:
         except RequestError as fault:
             self._refuse(sock, fault, connections)
             return
-        except OSError:  # gone before we could look
+        except OSError:  # disconnected meanwhile
             sock.close()
             return
         try:
             await drive(sock, self._wrapped(connection), tasks)
-        except OSError:  # gone before we could say a word
+        except OSError:  # disconnected meanwhile
             sock.close()
             connection.connection_lost(None)
 
     def _refuse(self, sock: socket.socket, fault: RequestError, connections: Connections) -> None:
-        """Close a socket that is one too many; say why, unless it expects TLS."""
+        """Close a socket over the limit; send the reason, unless the client expects TLS."""
         rule = fault.data["rule"]
         log.warning("connection.refused", listen=str(self.address), reason=rule)
         if self._certificates is None:

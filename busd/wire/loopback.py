@@ -1,4 +1,4 @@
-"""Whose the other end of a loopback TCP connection is, by the kernel's socket diagnostics.
+"""Find the owner of the other end of a loopback TCP connection by socket diagnostics.
 
 Both ends of a loopback connection are sockets of this host, so the kernel knows the owner of the
 other one. It is asked over netlink (`sock_diag(7)`, family INET_DIAG) for the socket with exactly
@@ -22,7 +22,7 @@ _TCP_ESTABLISHED = 1
 _ANY_STATE = 0xFFFFFFFF
 _NO_COOKIE = (0xFFFFFFFF, 0xFFFFFFFF)
 _ANSWER_BYTES = 4_096
-_ANSWER_SECONDS = 1.0  # it comes within the call; if ever it did not, the loop must not hang
+_ANSWER_SECONDS = 1.0  # the answer arrives within the call; if not, the loop must not hang
 
 _HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port of the sender
 _REQUEST = struct.Struct("=BBBxI")  # family, protocol, extensions, states
@@ -32,7 +32,7 @@ _MESSAGE = struct.Struct("=xBxx48s12xII")  # state, the socket's id, uid, inode
 
 
 class Owner(NamedTuple):
-    """Whose a socket is, and by which number the kernel shows it among the files of a process."""
+    """The owner of a socket, and the inode under which /proc/PID/fd lists it."""
 
     uid: int
     inode: int
@@ -47,7 +47,7 @@ def loopback_owner(sock: socket.socket) -> Owner | None:
         if not _is_loopback(theirs[0]):
             return None
         return _read_answer(_ask(_request(sock.family, theirs, ours)), theirs, ours)
-    except OSError:  # no netlink here, or the peer is gone already
+    except OSError:  # no netlink here, or the peer has disconnected
         return None
 
 
@@ -58,7 +58,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _request(family: int, source: tuple[str, int], target: tuple[str, int]) -> bytes:
-    """Return the question for the one socket that is connected from `source` to `target`."""
+    """Return the request for the one socket that is connected from `source` to `target`."""
     wanted = _REQUEST.pack(family, socket.IPPROTO_TCP, 0, _ANY_STATE)
     body = wanted + _ends(family, source, target) + _INTERFACE_AND_COOKIE.pack(0, *_NO_COOKIE)
     size = _HEADER.size + len(body)

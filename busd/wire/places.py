@@ -1,4 +1,4 @@
-"""Where the bus of this user is, when nobody says otherwise."""
+"""Default locations of the bus of this user: its folders, its addresses and its token."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from busd.wire.bus_address import DEFAULT_PORT, BusAddress, parse_bus_address
 
 
 def runtime_directory() -> Path:
-    """Return the folder of the socket: systemd's, the user's, the system's, else in the state."""
+    """Return the folder of the socket: of the service, the user, the system, or the state."""
     if given := os.environ.get("RUNTIME_DIRECTORY"):
         return Path(given.split(":")[0])
     if user := os.environ.get("XDG_RUNTIME_DIR"):
@@ -20,7 +20,7 @@ def runtime_directory() -> Path:
 
 
 def state_directory() -> Path:
-    """Return the folder that outlives a restart."""
+    """Return the folder for files that persist across restarts."""
     if given := os.environ.get("STATE_DIRECTORY"):
         return Path(given.split(":")[0])
     if user := os.environ.get("XDG_STATE_HOME"):
@@ -34,10 +34,10 @@ def default_listen() -> list[str]:
 
 
 def find_token(address: BusAddress) -> str:
-    """Return the token to show at this address: the URL's, a file's, or the owner's own.
+    """Return the token for this address: from the URL, from a file, or the owner's own.
 
-    A Unix socket needs none, and over the network none is shown in the clear; nor is the one of
-    our own bus shown to another host.
+    A Unix socket needs none. Over the network, no token is sent unencrypted, and the token of our
+    own bus is never sent to another host.
     """
     if address.token:
         return address.token
@@ -53,7 +53,7 @@ def find_token(address: BusAddress) -> str:
 
 
 def _token_files() -> list[Path]:
-    """Return the files that somebody said hold a token."""
+    """Return the token files named by the environment."""
     places = [Path(said)] if (said := os.environ.get("BUSD_TOKEN_FILE")) else []
     if folder := os.environ.get("CREDENTIALS_DIRECTORY"):
         places.append(Path(folder) / "busd-token")
@@ -61,6 +61,6 @@ def _token_files() -> list[Path]:
 
 
 def find_bus(address: str | None = None) -> BusAddress:
-    """Return the address of the bus: as said, else from the environment, else the user's own."""
+    """Return the address of the bus: as given, else from the environment, else the user's own."""
     said = address or os.environ.get("BUSD_ADDRESS") or os.environ.get("BUB_BUS_URL")
     return parse_bus_address(said or default_listen()[0])

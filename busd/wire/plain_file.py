@@ -1,6 +1,6 @@
-"""Read a file that should be small and regular, whatever lies in its place.
+"""Read a file that must be small and regular; refuse anything else at its path.
 
-A pipe would make the reader wait for ever, `/dev/zero` has no end, and a link may lead anywhere.
+A pipe would block the reader forever, `/dev/zero` has no end, and a link may point anywhere.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 def read_plain_file(
     path: str | Path, max_bytes: int, *, follow_links: bool = True, dir_fd: int | None = None
 ) -> bytes:
-    """Return the content of a regular file; raise OSError, saying why, for anything else."""
+    """Return the content of a regular file; raise OSError with the reason for anything else."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     if not follow_links:
         flags |= os.O_NOFOLLOW
@@ -41,7 +41,7 @@ def read_plain_file(
 
 
 def refuse_link(path: Path) -> None:
-    """Raise OSError if anything but a regular file lies at a path; nothing at all is fine."""
+    """Raise OSError if something other than a regular file exists at the path."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Decide by its first byte whether a connection speaks lines or HTTP (and so WebSocket)."""
+"""Detect by the first byte whether a connection uses lines or HTTP (and so WebSocket)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from websockets.http11 import Request
 from busd.errors import ProtocolViolation
 from busd.wire.connection import Connection
 from busd.wire.credentials import without_loopback
-from busd.wire.doorman import Doorman, Page, is_forwarded, token_of
+from busd.wire.http_gate import HttpGate, Page, is_forwarded, token_of
 from busd.wire.lines import LineFramer
 from busd.wire.websocket import BAD_REQUEST, ServerFramer
 
@@ -18,21 +18,21 @@ _LINES_BEGIN_WITH = b"{[ \t\r\n"
 
 
 class Sniffer:
-    """The framer of a connection that has not said anything yet; puts the right one in its place.
+    """The framer of a connection before its first byte; replaces itself by the right one.
 
     One byte decides. JSON lines begin with `{`, `[` or white space. A web page can make a browser
-    send nearly any text, but always behind an HTTP method; so nothing that begins with a letter is
-    ever read as lines.
+    send nearly any text, but always after an HTTP method; so input that begins with a letter is
+    never parsed as lines.
     """
 
-    __slots__ = ("_connection", "_doorman", "violation")
+    __slots__ = ("_connection", "_gate", "violation")
 
     wants_flush = False
     has_pings = False
     held_bytes = 0
 
-    def __init__(self, doorman: Doorman) -> None:
-        self._doorman = doorman
+    def __init__(self, gate: HttpGate) -> None:
+        self._gate = gate
         self.violation: ProtocolViolation | None = None
 
     def attach(self, connection: Connection) -> None:
@@ -53,16 +53,16 @@ class Sniffer:
         return connection.framer.feed(data)
 
     def _admit(self, request: Request) -> Page | None:
-        """Remember the token that came with the request, and have the doorman look at the rest."""
+        """Store the token of the request, then return the gate's answer to it."""
         connection = self._connection
         if token := token_of(request):
             connection.credentials = msgspec.structs.replace(connection.credentials, token=token)
         if is_forwarded(request):
             connection.credentials = without_loopback(connection.credentials)
-        return self._doorman.look_at(request)
+        return self._gate.answer(request)
 
     def encode(self, frames: list[bytes]) -> list[bytes]:
-        """Only a refusal is sent before the peer has spoken, and it is sent as a line."""
+        """Encode as lines: nothing but a refusal is sent before the peer's first byte."""
         buffers = [frame + b"\n" for frame in frames]
         frames.clear()
         return buffers

@@ -17,7 +17,7 @@ _START_ONE = 'start one with "busd serve"'
 
 
 def check_place(address: BusAddress, *, is_open: bool) -> None:
-    """Raise ConfigError if nobody should listen there; an open bus asks nobody who they are."""
+    """Raise ConfigError if it is unsafe to listen there; an open bus authenticates nobody."""
     if address.is_loopback:
         return
     if not address.is_encrypted:
@@ -32,7 +32,7 @@ def check_place(address: BusAddress, *, is_open: bool) -> None:
 
 
 def listen_on(address: BusAddress) -> socket.socket:
-    """Open a listening socket; raise ConfigError saying what stands in the way."""
+    """Open a listening socket; raise ConfigError with the reason if that fails."""
     try:
         if address.scheme == "unix":
             return _listen_unix(address)
@@ -58,7 +58,7 @@ def _listen_unix(address: BusAddress) -> socket.socket:
 
 
 def _remove_stale(address: BusAddress) -> None:
-    """Remove the socket file of a bus that is no more, and only of one that is no more."""
+    """Remove the socket file of a bus that no longer runs; raise ConfigError if it still does."""
     path = Path(address.path)
     if not path.exists():
         return
@@ -74,7 +74,7 @@ def _remove_stale(address: BusAddress) -> None:
         except FileNotFoundError:
             return
         except BlockingIOError:
-            pass  # its backlog is full, so somebody is there
+            pass  # its backlog is full, so a process listens
     raise ConfigError(f"{address}: another bus is listening here; stop it first")
 
 
@@ -108,7 +108,7 @@ def forget(address: BusAddress, sock: socket.socket) -> None:
 
 
 def tune(sock: socket.socket) -> None:
-    """Send small frames at once, and have the kernel find peers that vanished."""
+    """Send small frames at once, and let the kernel detect dead peers."""
     sock.setblocking(False)
     if sock.family != socket.AF_UNIX:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -130,7 +130,7 @@ async def connect_to(address: BusAddress) -> socket.socket:
 
 
 def _why_unreachable(address: BusAddress, problem: OSError) -> BusUnreachable:
-    """Return what to tell somebody who could not connect: whose fault it is, and what to do."""
+    """Return the error for a failed connect, with the cause and the next step."""
     if isinstance(problem, PermissionError):
         return BusForbidden(
             f"not allowed to connect to {address}: {problem.strerror}; this is another user's "
@@ -158,7 +158,7 @@ async def _connect_tcp(address: BusAddress) -> socket.socket:
 async def _connect(sock: socket.socket, where: object) -> socket.socket:
     sock.setblocking(False)
     try:
-        # EAGAIN: a Unix listener's backlog is full, and nothing tells when it is not.
+        # EAGAIN: a Unix listener's backlog is full, and no event reports when it is not.
         while (error := sock.connect_ex(where)) == errno.EAGAIN:  # type: ignore[arg-type]
             await anyio.sleep(0.01)
         if error == errno.EINPROGRESS:

@@ -1,11 +1,11 @@
-"""TLS between a transport and a connection: to the one it looks like the other.
+"""TLS between a transport and a connection: to each it has the interface of the other.
 
     socket ⇄ transport ⇄ TlsTransport ⇄ Connection
 
 OpenSSL works on two buffers in memory here, so bus and clients, asyncio and trio share this code,
-and nothing waits. A chunk from below is decrypted whole and passed up at once, a long one piece by
-piece in turns of its own: it may hold 10,000 records of one byte each. A flush from above becomes
-one write below.
+and nothing waits. A short chunk from the transport is decrypted and passed up at once, a long one
+piece by piece in turns of its own: it may contain 10,000 records of one byte each. A flush of the
+connection becomes one write to the transport.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from busd.wire.connection import Connection
 from busd.wire.interfaces import Discard, NoTransport, Transport
 from busd.wire.tls_settings import PeerCertificate, explain, read_peer_certificate
 
-# What OpenSSL's buffers hold at once: they grow to the most they ever held and never shrink.
+# OpenSSL's buffers hold no more than this at once, because they never shrink.
 _RECORD_BYTES = 16_384
-_PIECE_BYTES = 2 * _RECORD_BYTES  # decrypted at once; at worst 1,500 records: 4 ms
-_HANDSHAKE_OR_ALERT = (22, 21)  # what the first byte from the other side says, if it speaks TLS
+_PIECE_BYTES = 2 * _RECORD_BYTES  # decrypted at once; at most 1,500 records: 4 ms
+_HANDSHAKE_OR_ALERT = (22, 21)  # the first byte from the other side if it uses TLS
 
 
 def peer_certificate(connection: Connection) -> PeerCertificate | None:
-    """Return the certificate of the peer; there is one, if at all, before its first frame."""
+    """Return the certificate of the peer, if any; it is known before its first frame."""
     transport = connection.transport
     return transport.peer_certificate if isinstance(transport, TlsTransport) else None
 
@@ -38,27 +38,27 @@ class TlsTransport:
     def __init__(
         self, connection: Connection, context: ssl.SSLContext, host: str | None = None
     ) -> None:
-        """Serve TLS or, given the host that the certificate must be valid for, be its client."""
+        """Act as the server or, if the host of the certificate is given, as the client."""
         self.connection = connection
         self.peer_certificate: PeerCertificate | None = None
-        self._is_full_below = False  # the transport below takes no more for now
-        self._is_full = False  # the connection was told so
+        self._is_full_below = False  # the transport below accepts no more for now
+        self._is_full = False  # the connection was notified
         self._is_client = host is not None
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(
             self._incoming, self._outgoing, server_side=host is None, server_hostname=host
         )
-        self._is_shaking = True  # hands; what is to be sent waits in the queue
-        self._is_open = False  # to what is to be sent
+        self._is_shaking = True  # the handshake is in progress; output waits in the queue
+        self._is_open = False  # output can be encrypted
         self._has_ended = False  # the peer will send no more
-        self._is_over = False  # whatever still comes is thrown away
-        self._is_paused = False  # nobody wants to read
+        self._is_over = False  # input is discarded
+        self._is_paused = False  # the connection does not read
         self._hello_bytes = 0
         self._pieces: deque[bytes] = deque()  # not decrypted yet
         self._piece_bytes = 0  # as counted by the connection
-        self._is_lost = False  # the transport below is
-        self._loss: BaseException | None = None  # and why
+        self._is_lost = False  # the transport below is closed
+        self._loss: BaseException | None = None  # the reason
         self._queue: list[bytes] = []
         self._queue_bytes = 0
         self._high = 65_536
@@ -97,7 +97,7 @@ class TlsTransport:
     def take_turn(self) -> None:
         """Decrypt the next piece, unless the connection has enough to do."""
         if self._is_paused and not (self._is_shaking or self._is_over):
-            return  # resume_reading() goes on
+            return  # resume_reading() continues
         if self._pieces:
             self._receive(self._pieces.popleft())
             self._count_pieces()
@@ -107,7 +107,7 @@ class TlsTransport:
             self._read_on()
 
     def _count_pieces(self) -> None:
-        """Have the connection pay for what is not decrypted yet."""
+        """Report to the connection how many bytes are not decrypted yet."""
         size = sum(map(len, self._pieces))
         grown, self._piece_bytes = size - self._piece_bytes, size
         self.connection.hold(grown)
@@ -135,7 +135,7 @@ class TlsTransport:
         elif self._has_ended:
             self._pass_up_end()
         elif not self._is_over:
-            self._flush()  # OpenSSL may have something of its own to say
+            self._flush()  # OpenSSL may have output of its own
 
     def _take(self, data: bytes, plain: list[bytes]) -> None:
         """Add what `data` completes to `plain`; raise ProtocolViolation."""
@@ -144,7 +144,7 @@ class TlsTransport:
         try:
             if self._is_shaking:
                 self._shake_hands(data)
-            # To be told that there is nothing more costs 1.7 µs, to look before 0.15.
+            # An SSLWantReadError costs 1.7 µs, this check 0.15.
             while incoming.pending or tls.pending():
                 part = tls.read(_RECORD_BYTES)
                 if not part:
@@ -160,7 +160,7 @@ class TlsTransport:
             ) from None
 
     def _shake_hands(self, data: bytes) -> None:
-        """Go on with the handshake; returns only when it is done."""
+        """Continue the handshake; return only when it is complete."""
         if not self._hello_bytes and data[0] not in _HANDSHAKE_OR_ALERT:
             raise ProtocolViolation("plain text where TLS is spoken", rule="tls")
         self._hello_bytes += len(data)
@@ -197,7 +197,7 @@ class TlsTransport:
         self._pass_up_pressure()
 
     def _pass_up_pressure(self) -> None:
-        """Have the connection pause or resume writing, whichever it does not know yet."""
+        """Pause or resume writing of the connection, if that has changed."""
         is_full = self._is_full_below or self._queue_bytes > self._high
         if is_full != self._is_full:
             self._is_full = is_full
@@ -205,7 +205,7 @@ class TlsTransport:
             (connection.pause_writing if is_full else connection.resume_writing)()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """End, after what a peer that is gone has said before was decrypted."""
+        """End, after everything received before is decrypted."""
         self._below = NoTransport()
         self._is_lost, self._loss = True, exc
         self._is_full_below = False
@@ -217,18 +217,18 @@ class TlsTransport:
             self._finish()
 
     def _finish(self) -> None:
-        self._is_lost = False  # dealt with: a turn that still comes finds nothing to do
+        self._is_lost = False  # discard: a turn that is still due must find nothing to do
         self._count_pieces()
         self._is_over = True
         self._is_open = False
         self.connection.connection_lost(self._loss)
-        # Up to 40 KiB that the garbage collector, which must undo the circle, knows nothing of.
+        # Up to 40 KiB that do not count for the garbage collector, which must break the cycle.
         del self._tls, self._incoming, self._outgoing
 
     # Called by the connection
 
     def write(self, data: bytes) -> None:
-        """Encrypt and send; before the end of the handshake it is kept."""
+        """Encrypt and send; queue while the handshake is in progress."""
         if self._is_open:
             self._encrypt(data)
         elif data and self._is_shaking and not self._is_over:
@@ -250,11 +250,11 @@ class TlsTransport:
         self._is_open = False
         self._below.abort()
         if self._is_lost:
-            self.connection.turns.add(self)  # to finish; nothing else does
+            self.connection.turns.add(self)  # to call _finish(); nothing else does
 
     def pause_reading(self) -> None:
         self._is_paused = True
-        if not self._is_shaking:  # else what waits for the handshake would wait for ever
+        if not self._is_shaking:  # else output that waits for the handshake would wait forever
             self._below.pause_reading()
 
     def resume_reading(self) -> None:
@@ -271,7 +271,7 @@ class TlsTransport:
     # Between the two
 
     def _read_on(self) -> None:
-        """Go on with the next piece, or with what else the peer sends."""
+        """Continue with the next piece, or read on."""
         if self._is_paused:
             return
         if self._pieces:
@@ -286,12 +286,12 @@ class TlsTransport:
                 self._tls.write(data[at : at + _RECORD_BYTES])
                 records.append(self._outgoing.read())
         except ssl.SSLError:
-            self.abort()  # never seen; but it must not be the fault of whoever pings or flushes
+            self.abort()  # never seen; but it must not raise in the caller, who pings or flushes
         if records and not self._is_over:
             self._below.write(records[0] if len(records) == 1 else b"".join(records))
 
     def _flush(self) -> None:
-        """Send what OpenSSL itself has to say, unless we have said goodbye."""
+        """Send OpenSSL's own output, unless our half is closed."""
         if self._outgoing.pending and (self._is_open or self._is_shaking):
             self._below.write(self._outgoing.read())
 
@@ -309,7 +309,7 @@ class TlsTransport:
             self._end(self._end_later)
 
     def _end(self, end_below: Callable[[], None]) -> None:
-        """End our half: last what is queued, then a goodbye, so that nobody can cut off the end."""
+        """End our half: send the queue, then a TLS close, so that truncation is detected."""
         if self._queue and not self._is_over:
             self._end_later = end_below
             return
@@ -317,13 +317,13 @@ class TlsTransport:
             try:
                 self._tls.unwrap()
             except ssl.SSLError:
-                pass  # the peer has not said goodbye yet; that is for data_received to hear
+                pass  # the peer has not closed yet; data_received will handle that
             self._flush()
             self._is_open = False
         self._is_over = self._is_over or self._is_shaking
         try:
             end_below()
-        except OSError:  # asyncio's own transport: the peer was faster
+        except OSError:  # raised by asyncio's transport if the peer has closed already
             self.abort()
 
     def _pass_up_end(self) -> None:
@@ -335,7 +335,7 @@ class TlsTransport:
             self.close()
 
     def _fail(self, violation: ProtocolViolation) -> None:
-        """Let the connection end as after any other violation; the peer gets OpenSSL's alert."""
+        """End the connection as after any other violation; the peer gets OpenSSL's alert."""
         if self._is_over:
             return
         self._flush()

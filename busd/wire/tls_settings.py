@@ -1,4 +1,4 @@
-"""Certificates: those that a bus or a client shows, whom each trusts, and what a peer's says."""
+"""Certificates: those of a bus or a client, the authorities they trust, and those of peers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class TlsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Certificates:
-    """What a bus shows to those who connect: loaded anew on reload, for newcomers only."""
+    """The certificates of a bus; a reload replaces them for new connections only."""
 
     context: ssl.SSLContext
     warnings: list[str]
@@ -65,14 +65,14 @@ class Certificates:
         self.load(settings)
 
     def load(self, settings: TlsSettings) -> None:
-        """Read the files; raise ConfigError, and then nothing has changed."""
+        """Read the files; raise ConfigError, without changing anything, if one is unusable."""
         context = make_server_context(settings)
         self.warnings = find_warnings(settings, context)
         self.context = context
 
 
 def make_server_context(settings: TlsSettings) -> ssl.SSLContext:
-    """Return what new connections shake hands with; raise ConfigError naming file and fault."""
+    """Return the TLS context for new connections; raise ConfigError with the file and the fault."""
     if not settings.certificate:
         raise ConfigError("tls.certificate: name the certificate to serve TLS with")
     if (settings.client_certificate == "none") != (not settings.client_ca):
@@ -81,8 +81,8 @@ def make_server_context(settings: TlsSettings) -> ssl.SSLContext:
             ' "optional" or "required", or set neither'
         )
     context = _restrict(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
-    # Peers stay for long: a ticket to resume a session is bytes for nothing, and would let a
-    # client in whose certificate has expired since.
+    # Connections are long-lived: tickets to resume a session would be wasted bytes, and would
+    # admit a client whose certificate has expired since.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
     _load_certificate(context, settings.certificate, settings.key, "tls.")
@@ -97,9 +97,9 @@ def make_server_context(settings: TlsSettings) -> ssl.SSLContext:
 def make_client_context(
     ca_file: str | None = None, certificate: str = "", key: str = ""
 ) -> ssl.SSLContext:
-    """Return what a client shakes hands with: it trusts `ca_file` or else what its system trusts.
+    """Return a client's TLS context, which trusts `ca_file` or else the system's authorities.
 
-    Raises ConfigError. Reading the system's authorities takes 80 ms: make one context and keep it.
+    Raise ConfigError. Reading the system's authorities takes 80 ms: reuse the context.
     """
     authorities = _read_authorities(ca_file, "CA file") if ca_file else None
     context = _restrict(ssl.create_default_context(cadata=authorities))
@@ -121,12 +121,12 @@ def _read_authorities(path: str, what: str) -> str:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
     except ssl.SSLError as problem:
-        raise ConfigError(f"{what}: {path} cannot be used: {_words(problem)}") from None
+        raise ConfigError(f"{what}: {path} cannot be used: {_message_of(problem)}") from None
     return text
 
 
 def _load_certificate(context: ssl.SSLContext, path: str, key: str, where: str) -> None:
-    """Load a certificate and its key; `where` is what their names begin with."""
+    """Load a certificate and its key; `where` is the prefix of the settings' names."""
     if not _CERTIFICATE.search(_read_text(path, f"{where}certificate")):
         raise ConfigError(f"{where}certificate: {path} holds no certificate in PEM form")
     key = key or path
@@ -134,7 +134,7 @@ def _load_certificate(context: ssl.SSLContext, path: str, key: str, where: str) 
         raise ConfigError(f"{where}key: {key} holds no private key in PEM form")
 
     def refuse_to_ask() -> str:
-        """Without this OpenSSL would ask on the terminal, and wait."""
+        """Raise instead of letting OpenSSL ask on the terminal and wait."""
         raise ConfigError(f"{where}key: {key} is protected by a passphrase; busd cannot ask for it")
 
     try:
@@ -143,7 +143,7 @@ def _load_certificate(context: ssl.SSLContext, path: str, key: str, where: str) 
         if problem.reason in _NOT_ITS_KEY:
             raise ConfigError(f"{where}key: {key} is not the key of {path}") from None
         raise ConfigError(
-            f"{where}certificate: {path} with key {key} cannot be used: {_words(problem)}"
+            f"{where}certificate: {path} with key {key} cannot be used: {_message_of(problem)}"
         ) from None
 
 
@@ -155,11 +155,11 @@ def _read_text(path: str, what: str) -> str:
         raise ConfigError(f"{what}: cannot read {path}: {problem.strerror}") from None
 
 
-# What does not keep the bus from starting, but should be mended
+# Problems that do not prevent the bus from starting, but should be fixed
 
 
 def find_warnings(settings: TlsSettings, context: ssl.SSLContext) -> list[str]:
-    """Return what is wrong with certificate and key though they can be used."""
+    """Return the problems of a certificate and key that can be used nevertheless."""
     warnings: list[str] = []
     key = settings.key or settings.certificate
     if Path(key).stat().st_mode & 0o004:
@@ -170,9 +170,10 @@ def find_warnings(settings: TlsSettings, context: ssl.SSLContext) -> list[str]:
 
 
 def _rehearse(path: str, context: ssl.SSLContext) -> str:
-    """Shake hands, in memory, with a client that trusts this very certificate.
+    """Perform a handshake in memory with a client that trusts this certificate.
 
-    The `ssl` module cannot say until when a certificate is valid, but it can say what clients will.
+    The `ssl` module cannot return the expiry date of a certificate file, but a client's handshake
+    reports it, and whether clients will accept the certificate.
     """
     found = _CERTIFICATE.search(_read_text(path, "tls.certificate"))
     assert found is not None
@@ -191,22 +192,22 @@ def _rehearse(path: str, context: ssl.SSLContext) -> str:
         except ssl.SSLCertVerificationError as problem:
             return f"{problem.verify_message}; clients will refuse it"
         except ssl.SSLError as problem:
-            return f"{_words(problem)}; clients will refuse it"
+            return f"{_message_of(problem)}; clients will refuse it"
     return _warn_of_end(client)
 
 
 def _warn_of_end(client: ssl.SSLObject) -> str:
-    found: Any = client.getpeercert()  # typeshed has no shape for its values
+    found: Any = client.getpeercert()  # typeshed does not type its values
     end = ssl.cert_time_to_seconds(found["notAfter"])
     is_near = end - time.time() < _WARN_DAYS * _DAY_SECONDS
     return f"certificate expires soon, on {found['notAfter']}" if is_near else ""
 
 
-# Theirs
+# Certificates of peers
 
 
 class PeerCertificate(msgspec.Struct, frozen=True):
-    """Who the other side is, by the word of an authority that we trust."""
+    """The identity of the other side, as certified by an authority that we trust."""
 
     common_name: str
     names: tuple[str, ...]  # DNS names and URIs
@@ -214,9 +215,9 @@ class PeerCertificate(msgspec.Struct, frozen=True):
 
 
 def read_peer_certificate(tls: ssl.SSLObject) -> PeerCertificate | None:
-    """Return the certificate that the other side has shown, if it was asked for one."""
+    """Return the certificate of the other side, if one was requested."""
     der = tls.getpeercert(binary_form=True)
-    found: Any = tls.getpeercert()  # typeshed has no shape for its values
+    found: Any = tls.getpeercert()  # typeshed does not type its values
     if not der or not found:
         return None
     subject = [pair for part in found["subject"] for pair in part]
@@ -228,9 +229,9 @@ def read_peer_certificate(tls: ssl.SSLObject) -> PeerCertificate | None:
 
 
 def explain(problem: ssl.SSLError, *, is_client: bool) -> str:
-    """Return what went wrong between us and the other side, for those who do not speak OpenSSL."""
+    """Return a readable message for an OpenSSL error."""
     if not isinstance(problem, ssl.SSLCertVerificationError):
-        return _REASONS.get(problem.reason) or _words(problem)
+        return _REASONS.get(problem.reason) or _message_of(problem)
     said = problem.verify_message
     if problem.verify_code in _UNKNOWN_AUTHORITY:
         said = f"certificate of an unknown authority ({said})"
@@ -241,5 +242,5 @@ def explain(problem: ssl.SSLError, *, is_client: bool) -> str:
     return said if is_client else f"client {said}"
 
 
-def _words(problem: ssl.SSLError) -> str:
+def _message_of(problem: ssl.SSLError) -> str:
     return (problem.reason or "OpenSSL does not understand it").lower().replace("_", " ")

@@ -145,7 +145,7 @@ def stand_in(payload: Raw, ctx: Context) -> PendingMessage:
 
 @plugin.method("agents.list", admin=True)
 async def list_agents(params: ListParams) -> AgentList:
-    """Name the agents that are known, or those of one status; the last active ones first."""
+    """List agents, or those of one status, most recently active first."""
     return agent_methods.list_agents(await _settled_registry(), params)
 
 

@@ -53,7 +53,7 @@ class Agent:
         self.waiting = PendingQueue(registry.held)
         self.worker = Worker(self)
         self.active_at = anyio.current_time()
-        self.heard = 0  # how much it had said when we last looked
+        self.heard = 0  # its activity count at the last check
         self._numbers = count(1)
         self._stops = 0  # by the operator
 
@@ -71,7 +71,7 @@ class Agent:
         return self._take(ctx, is_worth_a_start=True)
 
     def take_if_up(self, ctx: Context) -> PendingMessage | None:
-        """Take a message for a worker that is there, or on its way; none is started for it."""
+        """Accept a message for a worker that runs or is starting; do not start one."""
         if not (self.is_present or self.worker.is_starting):
             return None
         return self._take(ctx, is_worth_a_start=False)
@@ -144,7 +144,7 @@ class Agent:
         return await self.registry.sessions.hold(held)
 
     async def _deliver_late(self, message: PendingMessage, number: int) -> None:
-        """Carry a message on after its sender had an ack; if that fails, the chat is told."""
+        """Deliver a message after its sender got an ack; notify the chat if that fails."""
         try:
             ack = await self._deliver(message)
             reason = "" if ack.success else ack.message
@@ -200,7 +200,7 @@ class Agent:
         await self.worker.stop(self._cancel_turns)
 
     async def _cancel_turns(self) -> None:
-        """Have the worker end its turns: what it has acked, only it knows."""
+        """Ask the worker to end its turns: only it knows which messages it has acked."""
         if not self.is_present:
             return
         data = Raw(msgspec.json.encode({"reason": _STOPPED}))
@@ -235,7 +235,7 @@ class Agent:
         self.registry.ctx.subscribe(self.client_id)
         self.worker.changed()
         if self.waiting:
-            self.worker.bring_up(is_wanted=True)  # came while it was told to end
+            self.worker.bring_up(is_wanted=True)  # messages arrived while it was stopping
         elif self.worker.state.is_expected:
             self.worker.bring_up(is_wanted=False)  # it may come back: somebody has to wait for it
 

@@ -52,7 +52,7 @@ class Chat(msgspec.Struct, frozen=True):
 
     @property
     def address(self) -> str:
-        """Where the answers go, if nobody says otherwise."""
+        """The default address for answers."""
         return chat_address(self.channel, self.chat_id)
 
 
@@ -82,11 +82,11 @@ def requested_chat(request: SpawnRequest, channel_types: list[str]) -> Placed:
 def chat_of_message(
     message: TgMessage | TurnCancel, author: str, sender: str, channel_types: list[str]
 ) -> Placed:
-    """Return the chat that a message to nobody in particular is of; raise Refuse if none is said.
+    """Return the chat of a message that is not addressed to an agent; raise Refuse without one.
 
-    The address of its author says it; that of a bridge does not, so there the content may. An
-    address that is not of the content's channel counts as a whole, so that chats of two channels
-    are never taken for one.
+    It follows from the address of the author or, if that is a bridge, from the content. An address
+    outside the content's channel is used as a whole, so that chats of two channels are never
+    confused.
     """
     address = author if ":" in author else ""
     prefix, _, rest = address.partition(":")
@@ -167,9 +167,9 @@ def refusal_of(sender: str, type_name: str) -> str | None:
 
 
 def speakers_of(sender: str, type_name: str, payload: Raw) -> list[str]:
-    """Return the chat that the content names, if a bridge speaks: it is taken for that chat's."""
+    """Return the chat in the content of a bridge's message, which is processed as that chat's."""
     if ":" in sender:
-        return []  # it speaks for itself, whatever the content says
+        return []  # it sends for itself, regardless of the content
     try:
         if type_name == "tg_message":
             said: TgMessage | TurnCancel = read_message(payload, TgMessage)
@@ -178,7 +178,7 @@ def speakers_of(sender: str, type_name: str, payload: Raw) -> list[str]:
         else:
             return []
     except Refuse:
-        return []  # whoever gets it refuses it
+        return []  # the addressee refuses it
     if not (said.channel and said.chat_id):
         return []
     return [chat_address(channel_of(said.channel), str(said.chat_id))]

@@ -39,7 +39,7 @@ async def write_sessions(registry: Registry) -> None:
 
 
 async def stop_idle_workers(registry: Registry) -> None:
-    """Stop the workers that have heard and said nothing for as long as their table allows."""
+    """Stop workers that have been idle for longer than their settings allow."""
     while True:
         tables = [*registry.settings.workers.values(), registry.worker_settings("default")]
         allowed = [table.idle_seconds for table in tables if table.idle_seconds > 0]
@@ -84,7 +84,7 @@ def _is_over(agent: Agent) -> bool:
 
 
 async def _forget(registry: Registry, agent: Agent) -> None:
-    """Put the folder aside at once: the chat may begin anew while its old files are removed."""
+    """Move the folder aside at once: the chat may start again while its files are removed."""
     registry.forget(agent)
     registry.sessions.forget(agent.client_id)
     registry.ctx.log.info("agent.forgotten", agent=agent.client_id)

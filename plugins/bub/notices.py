@@ -86,13 +86,13 @@ def send_step(
 
 
 def _send_event(registry: Registry, session: Session, event: str, data: dict[str, Any]) -> None:
-    """Send an event of a turn to whoever shows those of the chat."""
+    """Send an event of a turn to the subscribers of the chat's events."""
     told = AgentEvent(event, Raw(msgspec.json.encode(data)))
     registry.ctx.post(event_address(session.talkto), told, sender=session.client_id)
 
 
 async def _deliver(send: Callable[[], Sent], sent: Sent) -> None:
-    """Send a reply again, under the same id, until somebody has it."""
+    """Repeat a reply, under the same id, until it is acked or all attempts have failed."""
     for pause in _PAUSES:
         receipt = await sent
         if not receipt.accepted or any(ack.success for ack in receipt.acks):

@@ -159,7 +159,7 @@ class Registry:
                 del self._unknown[next(iter(self._unknown))]
 
     def refusal_of(self, name: str, identity: Identity) -> str | None:
-        """Return why a newcomer may not have a name: it is that of a worker of ours.
+        """Return why a connecting peer may not use a name: it belongs to a worker of ours.
 
         It is from the first start of the worker until its session is forgotten.
         """
@@ -171,7 +171,7 @@ class Registry:
         return f"{name} is the name of a worker of this bus: only its own processes may have it"
 
     def disconnect_others(self, agent: Agent) -> None:
-        """Have all leave who took the name of a worker while nobody could tell whose they are."""
+        """Disconnect peers that took the name of a worker before workers could be identified."""
         name = agent.client_id
         reason = f"{name} is the name of a worker of this bus"
         self.ctx.dismiss(name, lambda identity: self.refusal_of(name, identity) is None, reason)
@@ -227,7 +227,7 @@ class Registry:
     def announce(
         self, session: Session, event: str, reason: str, last_lines: tuple[str, ...]
     ) -> None:
-        """Send an `agent_event` to whoever listens."""
+        """Send an `agent_event` to its subscribers."""
         data: dict[str, Any] = {
             "agent_id": session.client_id,
             "chat_id": session.chat_id,
@@ -244,7 +244,7 @@ class Registry:
         self.ctx.post(EVENTS, said, sender=SYSTEM)
 
     def note_activity(self) -> None:
-        """Have it written who was last active when; not with every message."""
+        """Store when each agent was last active, but not with every message."""
         for agent in self.agents.values():
             known = self.sessions.known.get(agent.client_id)
             if known is not None and known is not agent.session:
@@ -266,7 +266,7 @@ class Registry:
             self._cannot_write = True
 
     async def close(self) -> None:
-        """Let go of all workers, as configured, and write what became of them."""
+        """Stop or release all workers, as configured, and store their state."""
         self.is_stopping = True
         is_over = self.settings.agents.when_bus_stops == "stop"
         for agent in self.agents.values():

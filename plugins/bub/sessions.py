@@ -1,7 +1,7 @@
-"""Sessions: what is known of each chat's agent, kept in an SQLite file over restarts.
+"""Sessions: the stored state of each chat's agent, in an SQLite file that persists over restarts.
 
-All of it is in memory, too, where the loop reads it. What a requester waits for is written before
-it is told (`save`); what only happened is true at once and written soon (`note`, `flush`).
+All of it is in memory, too, where the loop reads it. A requested change is written before it is
+confirmed (`save`); other changes take effect at once and are written soon (`note`, `flush`).
 """
 
 from __future__ import annotations
@@ -106,14 +106,14 @@ class Sessions:
             self.known = await self._in_thread(self._load)
 
     async def save(self, session: Session) -> None:
-        """Keep a record; if it cannot be written nothing has changed and NoSessions is raised."""
+        """Store a record; raise NoSessions, without any change, if it cannot be written."""
         async with self._writing:
             await self._in_thread(self._write, [session], [])
             self.known[session.client_id] = session
             self._unwritten.discard(session.client_id)
 
     def note(self, session: Session) -> None:
-        """Take a record as true now; `flush` writes it."""
+        """Update a record in memory; `flush` writes it."""
         self.known[session.client_id] = session
         self._unwritten.add(session.client_id)
 
@@ -257,7 +257,7 @@ def _is_damage(problem: BaseException) -> bool:
 
 
 def _move_aside(path: Path, problem: BaseException) -> None:
-    """Keep a damaged file for whoever wants to look into it; the next write makes a new one."""
+    """Rename a damaged file, so that it can be examined; the next write creates a new one."""
     aside = f"{path}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
     for suffix in _SUFFIXES:
         with contextlib.suppress(FileNotFoundError):
@@ -266,7 +266,7 @@ def _move_aside(path: Path, problem: BaseException) -> None:
 
 
 def _session_of(client_id: str, text: str | bytes) -> Session | None:
-    """Read a record; one that a later busd wrote, or nobody, costs no other chat its own."""
+    """Parse a record; an unreadable one, or one of a later busd, does not affect the others."""
     try:
         return msgspec.json.decode(text, type=Session)
     except (msgspec.MsgspecError, RecursionError) as problem:

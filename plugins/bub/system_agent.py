@@ -1,4 +1,4 @@
-"""The system agent: starts agents for whoever asks, and passes messages on to the right one.
+"""The system agent: starts agents on request, and forwards messages to the right one.
 
 It answers at `system:spawn` and `agent:system` (`spawn_request`, `configure`, what agents report),
 at `system:route`
@@ -82,7 +82,7 @@ def cancel(registry: Registry, event: AgentEvent, ctx: Context) -> PendingMessag
 
 
 def stand_in(registry: Registry, payload: Raw, ctx: Context) -> PendingMessage:
-    """Keep a message for an agent that is absent, and start it."""
+    """Store a message for an absent agent, and start the agent."""
     return registry.named(ctx.to).take(ctx)
 
 
@@ -107,7 +107,7 @@ async def take_report(registry: Registry, event: AgentEvent, ctx: Context) -> No
 
 
 async def _keep(registry: Registry) -> None:
-    """Write the sessions now: who configures is told when it lasts."""
+    """Write the sessions now, so that the ack confirms a permanent change."""
     try:
         await registry.sessions.flush()
     except NoSessions as problem:

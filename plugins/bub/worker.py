@@ -43,8 +43,8 @@ class Worker:
         )
         self._start: Start | None = None
         self._verdict = ""  # why we stop it, if that is its failure
-        self._ending = ""  # what is to be said of the last one's end
-        self._told_chat = ""  # the same, as its chat is told
+        self._ending = ""  # the reason of the last end
+        self._told_chat = ""  # the same, for its chat
         self._is_restarting = False
         self._deadline = inf  # by which it must be on the bus
         self._change = anyio.Event()
@@ -62,7 +62,7 @@ class Worker:
 
     @property
     def is_ending(self) -> bool:
-        """It was told to stop, and still runs."""
+        """It was asked to stop, and still runs."""
         return self.state is WorkerState.ENDING
 
     def may_be(self, identity: Identity) -> bool:
@@ -71,7 +71,7 @@ class Worker:
             return False  # of another host
         if self.running is not None:
             return self.running.owns(identity.pid, identity.socket) is not False
-        # It runs before its spawner has said so. Who else comes meanwhile is dismissed then.
+        # It runs before its spawner has reported it. Other peers are disconnected then.
         return self.state in (WorkerState.UNKNOWN, WorkerState.LAUNCHING)
 
     # Its state
@@ -93,14 +93,14 @@ class Worker:
         self.changed()
 
     def joined(self) -> None:
-        """Note that a peer of the worker's name is on the bus."""
+        """Record that a peer with the worker's name is on the bus."""
         is_connecting = self.state is WorkerState.CONNECTING
         self._enter("joined")
         if is_connecting:
             self.agent.announce("ready")
 
     def lost(self) -> None:
-        """Note that its process is gone, with the bus that started it."""
+        """Record that its process has ended, together with the bus that started it."""
         self._enter("lost")
 
     # Starting
@@ -118,7 +118,7 @@ class Worker:
         return self._start
 
     async def _run_start(self, start: Start) -> None:
-        """Get the worker onto the bus, and tell all who wait how that went."""
+        """Start the worker, and report the result to everyone who waits for it."""
         refusal: Refuse | None = Refuse(_FAULT)
         try:
             with start.scope:
@@ -139,7 +139,7 @@ class Worker:
             if self.running is None:
                 self.agent.registry.disconnect_others(self.agent)
         is_final = refusal is not None and refusal.retry_seconds is None
-        # What a worker that ran has left unfinished is closed by whoever watched its end.
+        # Unfinished turns of a worker that ran are closed by the task that watched its end.
         if is_final and self.running is None and not self.agent.registry.is_stopping:
             await self._close_turns("worker_failed", NOT_STARTED)
 
@@ -150,7 +150,7 @@ class Worker:
         if self.running is not None:
             await self._until_gone(self.ended)
         if not (start.is_wanted or self.agent.waiting):
-            return  # it ended by itself, and nobody misses it
+            return  # it ended by itself, and no message waits for it
         if self.agent.is_present:
             self.agent.hand_over_waiting()  # somebody else with the same name stays
             return
@@ -260,7 +260,7 @@ class Worker:
         await registry.flush()  # now: a bus that comes after us finds the worker by its unit
 
     def adopt(self, running: SupervisedProcess) -> None:
-        """Take over a worker of an earlier bus; it may take a while to find this one."""
+        """Adopt a worker of an earlier bus; it may take a while to connect to this one."""
         self._take_over(running, "adopted")
         if not self.agent.is_present:
             self.bring_up(is_wanted=False)
@@ -345,7 +345,7 @@ class Worker:
         self.agent.announce("failed", reason, last_lines)
 
     def changed(self) -> None:
-        """Let whoever waits for the worker look again."""
+        """Wake everyone who waits for the worker."""
         self._change.set()
         self._change = anyio.Event()
 
@@ -366,7 +366,7 @@ class Worker:
         self.bring_up(is_wanted=True)
 
     async def stop(self, cancel_turns: Callable[[], Awaitable[None]] | None = None) -> None:
-        """End the worker, and come back when it is over."""
+        """Stop the worker, and return when it has ended."""
         if self._start is not None and not self.state.takes_room:
             await self._start.call_off()  # it waits for its turn
         while self.state is WorkerState.LAUNCHING:

@@ -49,7 +49,7 @@ class WorkerState(Enum):
 
     @property
     def is_expected(self) -> bool:
-        """Its process runs, or soon will again, and nobody has told it to end."""
+        """Its process runs, or soon will again, and was not asked to end."""
         return self in (WorkerState.CONNECTING, WorkerState.READY, WorkerState.DOWN)
 
     @property

@@ -69,7 +69,7 @@ def make_workspace(state: Path, chat: Chat, config: dict[str, Any], recorded: st
 
 
 def put_aside(state: Path, workspace: Path) -> Path | None:
-    """Take a chat's folder out of use; None if it is none of ours, or cannot be moved.
+    """Move a chat's folder aside; return None if it is not ours or cannot be moved.
 
     Only direct children of the workspaces folder are ever moved. `.` begins no chat's folder.
     """

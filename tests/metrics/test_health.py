@@ -17,7 +17,7 @@ from websockets.http11 import Request
 
 from busd.ops.pages import host_names
 from busd.settings.config import Settings
-from busd.wire.doorman import Doorman, Page
+from busd.wire.http_gate import HttpGate, Page
 from tests.daemons import PATIENCE_SECONDS, Daemon, Loop, open_daemon, serve_args
 from tests.http_pages import fetch, fetch_over
 from tests.wire_peers import join_by, open_tcp, open_unix, until_nobody_listens
@@ -90,9 +90,9 @@ def test_who_names_no_host_is_no_browser(daemon: Daemon) -> None:
 
 def test_where_the_bus_listens_is_a_name_of_it() -> None:
     settings = Settings(listen=["unix:/tmp/bus.sock", "tls://Bus.example:7892"])
-    doorman = Doorman((), {"/livez": lambda: Page(200, "ok\n")}, host_names(settings))
+    gate = HttpGate((), {"/livez": lambda: Page(200, "ok\n")}, host_names(settings))
     for host, status in (("bus.example:7892", 200), ("other.example:7892", 403)):
-        page = doorman.look_at(Request("/livez", Headers(Host=host)))
+        page = gate.answer(Request("/livez", Headers(Host=host)))
         assert page is not None
         assert page.status == status
 

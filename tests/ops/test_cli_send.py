@@ -175,7 +175,7 @@ def test_a_bus_that_hangs_is_to_be_tried_again(lonely: Terminal, args: list[str]
         address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
         said = lonely.busd("send", "bob", "hi", "-a", address, "--timeout", "0.05", *args)
     assert said.code == 75
-    assert one_line(said) == f"whoever listens at {address} did not answer in time"
+    assert one_line(said) == f"the server at {address} did not answer in time"
 
 
 def test_a_strict_bus_refuses_another_sender_by_rule(

@@ -15,8 +15,8 @@ from websockets.sync.client import connect as open_web_socket
 from busd.wire.bus_address import BusAddress
 from busd.wire.connection import Connection, WireLimits
 from busd.wire.connections import Connections
-from busd.wire.doorman import Doorman
 from busd.wire.driver import drive, scheduler
+from busd.wire.http_gate import HttpGate
 from busd.wire.interfaces import Framer
 from busd.wire.lines import LineFramer
 from busd.wire.sockets import connect_to, listen_on, tune
@@ -44,7 +44,7 @@ class Bus:
     def __init__(self, certificates: Certificates, limits: WireLimits, tasks: TaskGroup) -> None:
         self.certificates = certificates
         self.talks: list[Talk] = []
-        self.connections = Connections(limits, Doorman(), self._make_session, scheduler())
+        self.connections = Connections(limits, HttpGate(), self._make_session, scheduler())
         self._tasks = tasks
         self._sock = listen_on(BusAddress("tcp", host="127.0.0.1", port=0))
         self.port: int = self._sock.getsockname()[1]

@@ -7,7 +7,7 @@ from websockets.datastructures import Headers
 from websockets.http11 import Request
 
 from busd.testing import MemoryBus
-from busd.wire.doorman import Doorman
+from busd.wire.http_gate import HttpGate
 from busd.wire.lines import LineFramer
 from busd.wire.sniff import Sniffer
 from busd.wire.websocket import ServerFramer
@@ -85,7 +85,7 @@ def test_lines_behind_an_http_request_reach_no_method(head: bytes) -> None:
 def ask(path: str = "/", *headers: tuple[str, str], allowed: tuple[str, ...] = ()) -> int:
     """Return the status that a request gets, 101 if it is let in."""
     request = Request(path, Headers(headers))
-    page = Doorman(allowed).look_at(request)
+    page = HttpGate(allowed).answer(request)
     return 101 if page is None else page.status
 
 

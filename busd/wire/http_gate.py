@@ -1,4 +1,4 @@
-"""The doorman: looks at HTTP requests; some become a WebSocket, some get a page, some neither."""
+"""Decide what becomes of an HTTP request: a WebSocket, one of our pages, or an error."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ class Page(msgspec.Struct, frozen=True):
     content_type: str = "text/plain; charset=utf-8"
 
 
-class Doorman:
+class HttpGate:
     """Admits WebSockets at `/` and serves the pages of this bus.
 
-    A browser names the page's site in `Origin`. It must be this very bus, reached by a loopback
-    name (a foreign domain may be made to point at us: DNS rebinding), or be listed. For a page of
-    ours it names no site, but `Host` is still that domain: pages are shown only by our own names.
+    A browser sends the site of the web page in `Origin`. It must be this bus, under a loopback
+    name (a foreign domain may resolve to this host: DNS rebinding), or be listed in the settings.
+    A request for one of our pages may have no `Origin`, but `Host` would still be the foreign
+    domain; so pages are served under the names of this host only.
     """
 
     def __init__(
@@ -40,12 +41,12 @@ class Doorman:
         self.change(allowed_origins, hosts)
 
     def change(self, allowed_origins: Iterable[str], hosts: Iterable[str]) -> None:
-        """Take other sites, and other names of this host, while running."""
+        """Change the allowed sites and the names of this host while running."""
         self._allowed_origins = tuple(allowed_origins)
         self._hosts = {"localhost", *(name.lower() for name in hosts)}
 
-    def look_at(self, request: Request) -> Page | None:
-        """Return the answer to a request; None: let it become a WebSocket."""
+    def answer(self, request: Request) -> Page | None:
+        """Return the answer to a request, or None if it is to become a WebSocket."""
         try:
             path = urlsplit(request.path).path
         except ValueError:  # "//[": half an IPv6 address
@@ -64,13 +65,13 @@ class Doorman:
         return None
 
     def _show(self, page: Callable[[], Page], hosts: list[str]) -> Page:
-        # Who names no host at all is no browser.
+        # A request without Host does not come from a browser.
         if all(map(self._is_ours, hosts)):
             return page()
         return Page(403, f"Host {hosts[0]!r} is no name of this bus; see allowed_hosts.\n")
 
     def _is_ours(self, host: str) -> bool:
-        """True for the names we know, and for every plain address: no site can be one."""
+        """True for the names of this host and for IP addresses, which no foreign site can be."""
         try:
             name = urlsplit(f"//{host}").hostname or ""
             if name in self._hosts:
@@ -92,20 +93,20 @@ def _is_same_site(origin: str, host: str) -> bool:
     try:
         page, bus = urlsplit(origin), urlsplit(f"//{host}")
         names_match = page.hostname == bus.hostname and page.port == bus.port
-    except ValueError:  # a port that is no number
+    except ValueError:  # the port is not a number
         return False
     return names_match and page.hostname in _LOOPBACK_NAMES
 
 
 def is_forwarded(request: Request) -> bool:
-    """Return whether a proxy passed a request on: who connected is not who asks."""
+    """Return whether a proxy forwarded the request, so that its sender is not the client."""
     names = {name.lower() for name in request.headers}
     return bool(names & _PROXY_HEADERS) or any(name.startswith("x-forwarded-") for name in names)
 
 
 def token_of(request: Request) -> str:
     """Return the token of an Authorization header: Bearer, or the password of Basic."""
-    # Any number may have come; more than one is refused by `look_at`.
+    # There may be several; `answer` refuses more than one.
     header = next(iter(request.headers.get_all("Authorization")), "")
     kind, _, value = header.partition(" ")
     if kind.lower() == "bearer":
@@ -113,6 +114,6 @@ def token_of(request: Request) -> str:
     if kind.lower() == "basic":
         try:
             return base64.b64decode(value, validate=True).decode().partition(":")[2]
-        except ValueError:  # no ASCII, no base64, or no UTF-8 in it
+        except ValueError:  # not ASCII, base64 or UTF-8
             return ""
     return ""
