@@ -27,7 +27,7 @@ LAYERS = (
     "rpc keeper",
     "bus client",
     "vocabulary",
-    "plugin agent journal supervise",
+    "plugin agent journal mail supervise",
     "settings",
     "ops",
     "daemon chat",

@@ -1,0 +1,1 @@
+"""The tests of the activity log: real files, real threads, real kills."""
