@@ -1,1 +1,1 @@
-"""The tests of the activity log: real files, real threads, real kills."""
+"""The tests of what stores mail: real files, real threads, real kills."""
