@@ -29,6 +29,7 @@ LAYERS = (
     "bus client",
     "vocabulary",
     "plugin agent journal supervise",
+    "mail",
     "settings",
     "ops",
     "daemon chat",

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
@@ -28,10 +26,16 @@ from busd.journal.blocks import (
     encodable,
     encode_blocks,
 )
+from busd.journal.database import (
+    connect_private,
+    find_damage,
+    is_damage,
+    is_of_disk,
+    rename_aside,
+)
 from busd.journal.retention import has_tidied, read_number, read_pragma
 from busd.journal.settings import JournalSettings
 from busd.rpc.envelope import encode
-from busd.wire.plain_file import refuse_link
 
 log = structlog.get_logger("busd.journal")
 
@@ -110,21 +114,12 @@ class JournalFile:
 
     def check(self) -> str:
         """Check every page; return what is wrong, or "" if nothing is."""
-        try:
-            found: str = self.open().execute("PRAGMA quick_check(1)").fetchone()[0]
-        except sqlite3.DatabaseError as problem:
-            if not is_damage(problem):
-                raise
-            return str(problem)
-        return "" if found == "ok" else found.splitlines()[-1]
+        return find_damage(self.open())
 
     def move_aside(self, problem: str, kind: str = "corrupt") -> None:
         """Rename the file, so that it can be examined; the next write creates a new one."""
         self.close()
-        aside = f"{self.path}.{kind}-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
-        for suffix in ("-wal", "-shm", ""):
-            with contextlib.suppress(FileNotFoundError):
-                Path(f"{self.path}{suffix}").rename(f"{aside}{suffix}")
+        aside = rename_aside(self.path, kind)
         log.warning("journal.moved_aside", path=str(self.path), to=aside, problem=problem)
 
     def _is_in_place(self) -> bool:
@@ -134,10 +129,7 @@ class JournalFile:
             return False
 
     def _connect(self) -> sqlite3.Connection:
-        for suffix in ("", "-wal", "-shm"):
-            refuse_link(Path(f"{self.path}{suffix}"))  # SQLite would follow it
-        _make_private(self.path)
-        db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        db = connect_private(self.path)
         try:
             self._set_up(db)
         except BaseException:
@@ -243,29 +235,6 @@ class JournalFile:
         return has_tidied(self.open(), settings, self._clock())
 
 
-def is_damage(problem: Exception) -> bool:
-    """Return whether the file itself is damaged, as opposed to an attempt to use it."""
-    code = getattr(problem, "sqlite_errorcode", 0) & 0xFF
-    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-
-
-def is_of_disk(problem: sqlite3.Error) -> bool:
-    """Return whether the disk is full or fails."""
-    code = getattr(problem, "sqlite_errorcode", 0) & 0xFF
-    return code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
-
-
 def _ids(taken: list[tuple[tuple[int, str], int]]) -> str:
     """Return the ids of what was taken, as JSON."""
     return str([number for _, number in taken])
-
-
-def _make_private(path: Path) -> None:
-    """Create the file, and its directory if needed, for this user only, whatever the umask."""
-    if not path.parent.is_dir():
-        path.parent.mkdir(mode=0o700, parents=True)
-        path.parent.chmod(0o700)
-    with contextlib.suppress(FileExistsError):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    # By name: opening and closing a database file would drop the locks this process has on it.
-    path.chmod(0o600)

@@ -16,7 +16,8 @@ import structlog
 
 from busd.errors import ConfigError
 from busd.journal.blocks import Batch
-from busd.journal.file import JournalFile, is_damage
+from busd.journal.database import is_damage
+from busd.journal.file import JournalFile
 from busd.journal.settings import JournalSettings
 
 log = structlog.get_logger("busd.journal")

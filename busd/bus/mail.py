@@ -1,0 +1,162 @@
+"""Mail: what a store of mailboxes keeps, its limits, and why it refuses."""
+
+from __future__ import annotations
+
+import msgspec
+
+MAX_PAYLOAD_BYTES = 1024 * 1024
+EXPIRED = "expired"  # the reason of dead letters that Expire made
+
+
+class MailLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a store keeps at most. `bytes` are those of payloads."""
+
+    box_count: int = 10_000  # per address
+    box_bytes: int = 64 * 1024 * 1024
+    total_count: int = 1_000_000
+    total_bytes: int = 1024 * 1024 * 1024
+    # Of dead letters the oldest are deleted.
+    dead_count: int = 100_000
+    dead_bytes: int = 256 * 1024 * 1024
+    known_count: int = 10_000  # of addresses that answered, the earliest are forgotten
+    key_seconds: float = 86_400.0  # the deduplication window
+    # Operations that wait to be written: beyond this, Keep fails with StoreBusy.
+    waiting_count: int = 10_000
+    waiting_bytes: int = 64 * 1024 * 1024
+
+
+class Mail(msgspec.Struct, kw_only=True):
+    """A message in a mailbox. The store sets `id`; ids increase, even over a restart."""
+
+    id: int = 0
+    sender: str
+    address: str  # the `to` of the message, and the name of the mailbox
+    message_id: str
+    payload: bytes  # JSON as received, up to MAX_PAYLOAD_BYTES
+    kept_at: float
+    expires_at: float
+    idempotency_key: str = ""  # "": none
+    caused_by: str = ""
+    hops: int = 0
+    attempts: int = 0  # those on record: see NoteAttempt
+    not_before: float = 0.0  # the earliest time of the next attempt
+    reason: str = ""  # of the last failure
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """The outcome of Keep and of Revive."""
+
+    id: int
+    is_new: bool  # False: this (sender, key) was there; the rest is about the first mail
+    message_id: str
+    outcome: bytes | None = None  # as given to Finish or SettleOne; None: not finished
+
+
+class Box(msgspec.Struct, frozen=True):
+    """A claim on a mailbox, and what was in it at that time."""
+
+    address: str
+    holder: str
+    fence: int
+    count: int
+    bytes: int
+    attempts: int  # on record for the first mail; 0 if there is none
+
+
+class BoxSummary(msgspec.Struct, frozen=True):
+    """What there is for one address."""
+
+    address: str
+    count: int
+    bytes: int
+    oldest: float | None  # kept_at of the first mail; None: the mailbox is empty
+    dead: int
+    dead_bytes: int
+    holder: str  # "": not claimed
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """Mail that was given up; `mail.reason` says why."""
+
+    mail: Mail
+    buried_at: float
+
+
+class DeadFilter(msgspec.Struct, frozen=True):
+    """Which dead letters: all conditions hold. The default is all dead letters."""
+
+    prefix: str = ""  # of the address
+    sender: str = ""  # "": any
+    buried_before: float | None = None
+
+
+class KnownAddress(msgspec.Struct, frozen=True):
+    """An address or a pattern that a peer has answered for."""
+
+    address: str
+    seen_at: float
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """What there is in all mailboxes, for metrics."""
+
+    count: int = 0
+    bytes: int = 0
+    dead: int = 0
+    dead_bytes: int = 0
+
+
+# Failures
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why an operation changed nothing."""
+
+
+class KeyReused(Failure, frozen=True):
+    """The sender used the key before, for another address or payload."""
+
+    message_id: str  # of the first message
+
+
+class BoxFull(Failure, frozen=True):
+    """A limit is reached; `what` is the name of the limit in MailLimits."""
+
+    what: str
+    limit: int
+
+
+class TooLarge(Failure, frozen=True):
+    """The payload has more than MAX_PAYLOAD_BYTES."""
+
+    limit: int = MAX_PAYLOAD_BYTES
+
+
+class Held(Failure, frozen=True):
+    """Another holder has claimed the mailbox."""
+
+    holder: str
+
+
+class NotHeld(Failure, frozen=True):
+    """The claim has ended: released, forfeited, or replaced by a later one."""
+
+    address: str
+
+
+class NotFound(Failure, frozen=True):
+    """There is no mail or dead letter of this id."""
+
+    id: int
+
+
+class StoreBusy(Failure, frozen=True):
+    """Too many operations wait to be written."""
+
+    limit: int
+
+
+class StoreFailed(Failure, frozen=True):
+    """The store could not write or read: nothing of it took effect."""
+
+    problem: str

@@ -1,0 +1,329 @@
+"""What the operations on mail do, over tables that are either SQL or plain Python.
+
+`Engine.apply` carries out one operation and returns its outcome. A failure is found before
+anything is changed, so that the other operations of the same transaction are not affected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from busd.bus import mail_store as ops
+from busd.bus.mail import (
+    EXPIRED,
+    MAX_PAYLOAD_BYTES,
+    Box,
+    BoxFull,
+    BoxSummary,
+    DeadFilter,
+    DeadLetter,
+    Failure,
+    Held,
+    Kept,
+    KeyReused,
+    KnownAddress,
+    Mail,
+    NotFound,
+    NotHeld,
+    TooLarge,
+)
+from busd.mail.state import NOTHING, EngineState
+
+T = TypeVar("T")
+
+
+class Key(msgspec.Struct):
+    """An idempotency key of a sender: the first mail that had it, and its outcome."""
+
+    id: int
+    sender: str
+    key: str
+    digest: bytes  # of address and payload
+    message_id: str
+    kept_at: float
+    outcome: bytes | None = None
+
+
+class Tables(Protocol):
+    """Where an engine stores things. Sizes are those of payloads."""
+
+    def insert(self, mail: Mail) -> None: ...
+    def read(self, address: str, after: int, limit: int) -> Iterator[Mail]: ...
+    def find(self, address: str, number: int) -> Mail | None: ...
+    def update(self, mail: Mail) -> None: ...
+    def delete(self, address: str, first: int, last: int) -> list[int]:
+        """Delete a range of mail; return the sizes."""
+        ...
+
+    def expired(self, now: float, limit: int) -> list[tuple[str, int]]:
+        """Return address and id of mail that has expired, earliest expiry first."""
+        ...
+
+    def find_key(self, sender: str, key: str) -> Key | None: ...
+    def put_key(self, key: Key) -> None:
+        """Insert a key, or replace the one with the same sender and key."""
+        ...
+
+    def set_outcome(self, number: int, outcome: bytes) -> None: ...
+    def renumber_key(self, old: int, new: int) -> None:
+        """Give a key to another mail, and delete its outcome."""
+        ...
+
+    def forget_keys(self, before: float) -> int: ...
+    def insert_dead(self, letter: DeadLetter) -> None: ...
+    def read_dead(self, chosen: DeadFilter, after: int, limit: int) -> Iterator[DeadLetter]: ...
+    def find_dead(self, number: int) -> DeadLetter | None: ...
+    def ids_of_dead(self, chosen: DeadFilter) -> list[int]: ...
+    def delete_dead(self, ids: list[int]) -> list[tuple[str, int]]:
+        """Delete dead letters; return address and size of each."""
+        ...
+
+    def remember(self, address: str, now: float, max_count: int) -> None: ...
+    def known(self, since: float) -> list[KnownAddress]: ...
+
+
+class Engine:
+    """The operations; the caller begins and ends transactions."""
+
+    def __init__(self, tables: Tables, state: EngineState) -> None:
+        self.tables = tables
+        self.state = state
+
+    def apply(self, operation: ops.Operation[Any]) -> Any:  # its R, or a Failure
+        """Carry out one operation; return its outcome."""
+        box: Box | None = getattr(operation, "box", None)
+        if box is not None and type(operation) is not ops.Release and not self.state.is_held(box):
+            return NotHeld(box.address)
+        return HANDLERS[type(operation)](self, operation)
+
+    # Keeping
+
+    def keep(self, op: ops.Keep) -> Kept | Failure:
+        mail, state = op.mail, self.state
+        size = len(mail.payload)
+        if size > MAX_PAYLOAD_BYTES:
+            return TooLarge()
+        digest = b""
+        if mail.idempotency_key:
+            digest = _digest(mail)
+            first = self.tables.find_key(mail.sender, mail.idempotency_key)
+            if first and first.kept_at >= mail.kept_at - state.limits.key_seconds:
+                if first.digest != digest:
+                    return KeyReused(first.message_id)
+                return Kept(first.id, False, first.message_id, first.outcome)
+        if not op.is_key_only and (full := state.full(mail.address, size)):
+            return full
+        number = state.sequence.next()
+        if digest:
+            key = mail.idempotency_key
+            row = Key(number, mail.sender, key, digest, mail.message_id, mail.kept_at)
+            self.tables.put_key(row)
+        if not op.is_key_only:
+            # A copy: the caller's mail belongs to another thread.
+            self.tables.insert(msgspec.structs.replace(mail, id=number))
+            state.add(mail.address, 1, size)
+        return Kept(number, True, mail.message_id)
+
+    def finish(self, op: ops.Finish) -> None:
+        self.tables.set_outcome(op.id, op.outcome)
+
+    def forget_keys(self, op: ops.ForgetKeys) -> int:
+        return self.tables.forget_keys(op.before)
+
+    # Claims
+
+    def claim(self, op: ops.Claim) -> Box | Held:
+        state = self.state
+        held = state.claims.get(op.address)
+        if held and held.holder != op.holder:
+            return Held(held.holder)
+        counts = state.boxes.get(op.address, NOTHING)
+        first = next(self.tables.read(op.address, 0, 1), None) if counts.count else None
+        attempts = first.attempts if first else 0
+        fence = state.sequence.next()
+        box = Box(op.address, op.holder, fence, counts.count, counts.bytes, attempts)
+        state.claims.put(op.address, box)
+        return box
+
+    def release(self, op: ops.Release) -> None:
+        if self.state.is_held(op.box):
+            self.state.claims.put(op.box.address, None)
+
+    def forfeit(self, op: ops.Forfeit) -> int:
+        boxes = list(self.state.claims_of(op.holder))
+        for box in boxes:
+            self.state.claims.put(box.address, None)
+        return len(boxes)
+
+    # Delivering
+
+    def read(self, op: ops.Read) -> list[Mail]:
+        found = self.tables.read(op.box.address, op.after, op.limit)
+        return _cut(found, op.max_bytes, lambda mail: len(mail.payload))
+
+    def note_attempt(self, op: ops.NoteAttempt) -> int | NotFound:
+        if not (mail := self.tables.find(op.box.address, op.id)):
+            return NotFound(op.id)
+        mail = msgspec.structs.replace(mail, attempts=mail.attempts + 1)
+        self.tables.update(mail)
+        return mail.attempts
+
+    def settle(self, op: ops.Settle) -> int:
+        return self._delete(op.box.address, 0, op.up_to)
+
+    def settle_one(self, op: ops.SettleOne) -> None:
+        self._delete(op.box.address, op.id, op.id)
+        self.tables.set_outcome(op.id, op.outcome)
+
+    def postpone(self, op: ops.Postpone) -> NotFound | None:
+        if not (mail := self.tables.find(op.box.address, op.id)):
+            return NotFound(op.id)
+        changed = msgspec.structs.replace(mail, not_before=op.not_before, reason=op.reason)
+        self.tables.update(changed)
+        return None
+
+    def purge(self, op: ops.Purge) -> int:
+        return self._delete(op.address, 0, self.state.sequence.last)
+
+    def _delete(self, address: str, first: int, last: int) -> int:
+        sizes = self.tables.delete(address, first, last)
+        if sizes:
+            self.state.add(address, -len(sizes), -sum(sizes))
+        return len(sizes)
+
+    # Dead letters
+
+    def bury(self, op: ops.Bury) -> NotFound | None:
+        is_there = self._bury(op.box.address, op.id, op.reason, op.now)
+        return None if is_there else NotFound(op.id)
+
+    def expire(self, op: ops.Expire) -> list[Mail]:
+        found = self.tables.expired(op.now, op.limit)
+        buried = [self._bury(address, number, EXPIRED, op.now) for address, number in found]
+        return [msgspec.structs.replace(mail, payload=b"") for mail in buried if mail]
+
+    def _bury(self, address: str, number: int, reason: str, now: float) -> Mail | None:
+        if not (mail := self.tables.find(address, number)):
+            return None
+        mail = msgspec.structs.replace(mail, reason=reason)
+        self._delete(address, number, number)
+        self.tables.insert_dead(DeadLetter(mail, now))
+        self.state.add(address, dead=1, dead_bytes=len(mail.payload))
+        self._trim_dead()
+        return mail
+
+    def _trim_dead(self) -> None:
+        """Delete the oldest dead letters over the limits."""
+        state = self.state
+        limits = state.limits
+        while (
+            state.totals.dead > limits.dead_count or state.totals.dead_bytes > limits.dead_bytes
+        ) and (oldest := next(self.tables.read_dead(DeadFilter(), 0, 1), None)):
+            self._delete_dead([oldest.mail.id])
+
+    def list_dead(self, op: ops.ListDead) -> list[DeadLetter]:
+        found = self.tables.read_dead(op.filter, op.after, op.limit)
+        return _cut(found, op.max_bytes, lambda letter: len(letter.mail.payload))
+
+    def revive(self, op: ops.Revive) -> Kept | NotFound | BoxFull:
+        if not (letter := self.tables.find_dead(op.id)):
+            return NotFound(op.id)
+        mail = letter.mail
+        if full := self.state.full(mail.address, len(mail.payload)):
+            return full
+        self._delete_dead([op.id])
+        number = self.state.sequence.next()
+        revived = msgspec.structs.replace(
+            mail,
+            id=number,
+            kept_at=op.now,
+            expires_at=op.expires_at,
+            attempts=0,
+            not_before=0.0,
+            reason="",
+        )
+        self.tables.insert(revived)
+        self.tables.renumber_key(op.id, number)
+        self.state.add(mail.address, 1, len(mail.payload))
+        return Kept(number, True, mail.message_id)
+
+    def drop_dead(self, op: ops.DropDead) -> int:
+        ids = self.tables.ids_of_dead(op.filter) if op.ids is None else op.ids
+        return self._delete_dead(ids)
+
+    def _delete_dead(self, ids: list[int]) -> int:
+        deleted = self.tables.delete_dead(ids)
+        for address, size in deleted:
+            self.state.add(address, dead=-1, dead_bytes=-size)
+        return len(deleted)
+
+    # Overview
+
+    def survey(self, op: ops.Survey) -> list[BoxSummary]:
+        boxes = self.state.boxes
+        chosen = sorted(each for each in boxes if each.startswith(op.prefix) and each > op.after)
+        return [self._summary(address) for address in chosen[: op.limit]]
+
+    def _summary(self, address: str) -> BoxSummary:
+        counts = self.state.boxes[address]
+        first = next(self.tables.read(address, 0, 1), None)
+        claim = self.state.claims.get(address)
+        return BoxSummary(
+            address,
+            counts.count,
+            counts.bytes,
+            first.kept_at if first else None,
+            counts.dead,
+            counts.dead_bytes,
+            claim.holder if claim else "",
+        )
+
+    def remember(self, op: ops.Remember) -> None:
+        self.tables.remember(op.address, op.now, self.state.limits.known_count)
+
+    def known(self, op: ops.Known) -> list[KnownAddress]:
+        return self.tables.known(op.since)
+
+
+HANDLERS: dict[type, Callable[[Engine, Any], Any]] = {  # each takes its own operation
+    ops.Keep: Engine.keep,
+    ops.Finish: Engine.finish,
+    ops.ForgetKeys: Engine.forget_keys,
+    ops.Claim: Engine.claim,
+    ops.Release: Engine.release,
+    ops.Forfeit: Engine.forfeit,
+    ops.Read: Engine.read,
+    ops.NoteAttempt: Engine.note_attempt,
+    ops.Settle: Engine.settle,
+    ops.SettleOne: Engine.settle_one,
+    ops.Postpone: Engine.postpone,
+    ops.Bury: Engine.bury,
+    ops.Purge: Engine.purge,
+    ops.Expire: Engine.expire,
+    ops.Survey: Engine.survey,
+    ops.ListDead: Engine.list_dead,
+    ops.Revive: Engine.revive,
+    ops.DropDead: Engine.drop_dead,
+    ops.Remember: Engine.remember,
+    ops.Known: Engine.known,
+}
+
+
+def _digest(mail: Mail) -> bytes:
+    """Return a hash of where a mail goes and of what it says."""
+    return blake2b(mail.address.encode() + b"\0" + mail.payload, digest_size=16).digest()
+
+
+def _cut(found: Iterator[T], max_bytes: int, size_of: Callable[[T], int]) -> list[T]:
+    """Return the first one, and what else fits into a number of bytes."""
+    chosen: list[T] = []
+    for each in found:
+        max_bytes -= size_of(each)
+        if chosen and max_bytes < 0:
+            break
+        chosen.append(each)
+    return chosen

@@ -1,0 +1,141 @@
+"""Mail in memory, for tests: the same operations over plain Python, nothing on a disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from busd.bus.mail import DeadFilter, DeadLetter, Failure, KnownAddress, Mail, MailLimits, Totals
+from busd.bus.mail_store import Done, Operation
+from busd.mail.engine import Engine, Key
+from busd.mail.state import EngineState
+
+R = TypeVar("R")
+
+
+class MemoryTables:
+    """`busd.mail.engine.Tables` in dicts; mail and dead letters are in the order of their ids."""
+
+    def __init__(self) -> None:
+        self._boxes: dict[str, dict[int, Mail]] = {}
+        self._dead: dict[int, DeadLetter] = {}
+        self._keys: dict[tuple[str, str], Key] = {}
+        self._known: dict[str, float] = {}
+
+    def insert(self, mail: Mail) -> None:
+        self._boxes.setdefault(mail.address, {})[mail.id] = mail
+
+    def read(self, address: str, after: int, limit: int) -> Iterator[Mail]:
+        box = self._boxes.get(address, {})
+        return iter([replace(mail) for mail in box.values() if mail.id > after][:limit])
+
+    def find(self, address: str, number: int) -> Mail | None:
+        return self._boxes.get(address, {}).get(number)
+
+    def update(self, mail: Mail) -> None:
+        self._boxes[mail.address][mail.id] = mail
+
+    def delete(self, address: str, first: int, last: int) -> list[int]:
+        box = self._boxes.get(address, {})
+        ids = [number for number in box if first <= number <= last]
+        return [len(box.pop(number).payload) for number in ids]
+
+    def expired(self, now: float, limit: int) -> list[tuple[str, int]]:
+        every = (mail for box in self._boxes.values() for mail in box.values())
+        expired = sorted(
+            (mail for mail in every if mail.expires_at <= now), key=attrgetter("expires_at", "id")
+        )
+        return [(mail.address, mail.id) for mail in expired[:limit]]
+
+    def find_key(self, sender: str, key: str) -> Key | None:
+        return self._keys.get((sender, key))
+
+    def put_key(self, key: Key) -> None:
+        self._keys[key.sender, key.key] = key
+
+    def set_outcome(self, number: int, outcome: bytes) -> None:
+        for key in self._keys.values():
+            if key.id == number:
+                key.outcome = outcome
+
+    def renumber_key(self, old: int, new: int) -> None:
+        for key in self._keys.values():
+            if key.id == old:
+                key.id, key.outcome = new, None
+
+    def forget_keys(self, before: float) -> int:
+        chosen = [name for name, key in self._keys.items() if key.kept_at < before]
+        for name in chosen:
+            del self._keys[name]
+        return len(chosen)
+
+    def insert_dead(self, letter: DeadLetter) -> None:
+        self._dead[letter.mail.id] = letter
+
+    def read_dead(self, chosen: DeadFilter, after: int, limit: int) -> Iterator[DeadLetter]:
+        ids = [number for number in self.ids_of_dead(chosen) if number > after]
+        return iter([self._dead[number] for number in ids[:limit]])
+
+    def find_dead(self, number: int) -> DeadLetter | None:
+        return self._dead.get(number)
+
+    def ids_of_dead(self, chosen: DeadFilter) -> list[int]:
+        return sorted(
+            number
+            for number, letter in self._dead.items()
+            if letter.mail.address.startswith(chosen.prefix)
+            and chosen.sender in ("", letter.mail.sender)
+            and (chosen.buried_before is None or letter.buried_at < chosen.buried_before)
+        )
+
+    def delete_dead(self, ids: list[int]) -> list[tuple[str, int]]:
+        letters = [self._dead.pop(number) for number in set(ids) if number in self._dead]
+        return [(letter.mail.address, len(letter.mail.payload)) for letter in letters]
+
+    def remember(self, address: str, now: float, max_count: int) -> None:
+        self._known[address] = now
+        while len(self._known) > max_count:
+            del self._known[min(self._known, key=lambda each: (self._known[each], each))]
+
+    def known(self, since: float) -> list[KnownAddress]:
+        return [KnownAddress(each, at) for each, at in sorted(self._known.items()) if at >= since]
+
+
+class MemoryMailStore:
+    """A `MailStore` that forgets everything; outcomes are delivered by `schedule`."""
+
+    is_failing = False
+
+    def __init__(
+        self, schedule: Callable[[Callable[[], None]], object], limits: MailLimits
+    ) -> None:
+        self._schedule = schedule
+        self._engine = Engine(MemoryTables(), EngineState(limits))
+        self._outcomes: list[tuple[Done[Any], Any]] = []
+
+    @property
+    def waiting(self) -> int:
+        return len(self._outcomes)
+
+    @property
+    def totals(self) -> Totals:
+        return self._engine.state.totals
+
+    def submit(self, operation: Operation[R], done: Done[R], /) -> None:
+        outcome: R | Failure = self._engine.apply(operation)
+        self._engine.state.commit()
+        self._outcomes.append((done, outcome))
+        if len(self._outcomes) == 1:
+            self._schedule(self._deliver)
+
+    def close(self, seconds: float) -> bool:
+        self._deliver()
+        return True
+
+    def _deliver(self) -> None:
+        outcomes, self._outcomes = self._outcomes, []
+        for done, outcome in outcomes:
+            done(outcome)

@@ -1,0 +1,208 @@
+"""The tables of the SQLite engine: one row per mail, dead letter, key and known address."""
+
+# ruff: noqa: S608 (the parts of the statements are constants of this file)
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
+
+from busd.bus.mail import DeadFilter, DeadLetter, KnownAddress, Mail
+from busd.mail.engine import Key
+from busd.mail.state import EngineState
+
+SCHEMA_VERSION = 1
+APPLICATION_ID = 0x6275736D  # "busm": tells our file from another program's
+
+# Payloads are last: SQLite then need not read a long one to get at the rest of its row. An index by
+# address ends with the id, so it is in the order in which mail was kept.
+_COLUMNS = """
+    id INTEGER PRIMARY KEY,
+    address TEXT,
+    sender TEXT,
+    message_id TEXT,
+    kept_at REAL,
+    expires_at REAL,
+    idempotency_key TEXT,
+    caused_by TEXT,
+    hops INTEGER,
+    attempts INTEGER,
+    not_before REAL,
+    reason TEXT,
+"""
+SCHEMA = f"""
+BEGIN;
+CREATE TABLE mail ({_COLUMNS} payload BLOB);
+CREATE INDEX mail_by_address ON mail (address);
+CREATE INDEX mail_by_expiry ON mail (expires_at);
+CREATE TABLE dead ({_COLUMNS} buried_at REAL, payload BLOB);
+CREATE TABLE key (
+    id INTEGER PRIMARY KEY,
+    sender TEXT,
+    key TEXT,
+    digest BLOB,
+    message_id TEXT,
+    kept_at REAL,
+    outcome BLOB
+);
+CREATE UNIQUE INDEX key_by_sender ON key (sender, key);
+CREATE INDEX key_by_time ON key (kept_at);
+CREATE TABLE known (address TEXT PRIMARY KEY, seen_at REAL) WITHOUT ROWID;
+CREATE INDEX known_by_time ON known (seen_at);
+CREATE TABLE sequence (reserved INTEGER);
+INSERT INTO sequence VALUES (0);
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {SCHEMA_VERSION};
+COMMIT;
+"""
+
+_FIELDS = Mail.__struct_fields__
+_NAMES = ", ".join(_FIELDS)
+_MARKS = ", ".join("?" * len(_FIELDS))
+_INSERT = f"INSERT INTO mail ({_NAMES}) VALUES ({_MARKS})"
+_READ = f"SELECT {_NAMES} FROM mail WHERE address = ? AND id > ? ORDER BY id LIMIT ?"
+_FIND = f"SELECT {_NAMES} FROM mail WHERE id = ? AND address = ?"
+_UPDATE = "UPDATE mail SET attempts = ?, not_before = ?, reason = ? WHERE id = ?"
+_DELETE = "DELETE FROM mail WHERE address = ? AND id BETWEEN ? AND ? RETURNING length(payload)"
+_EXPIRED = "SELECT address, id FROM mail WHERE expires_at <= ? ORDER BY expires_at, id LIMIT ?"
+_INSERT_DEAD = f"INSERT INTO dead ({_NAMES}, buried_at) VALUES ({_MARKS}, ?)"
+_CHOSEN = """
+FROM dead WHERE id > :after AND substr(address, 1, length(:prefix)) = :prefix
+AND :sender IN ('', sender) AND (:before IS NULL OR buried_at < :before) ORDER BY id
+"""
+_READ_DEAD = f"SELECT {_NAMES}, buried_at {_CHOSEN} LIMIT :limit"
+_FIND_DEAD = f"SELECT {_NAMES}, buried_at FROM dead WHERE id = ?"
+_DELETE_DEAD = "DELETE FROM dead WHERE id = ? RETURNING address, length(payload)"
+_COUNT = "SELECT address, count(*), sum(length(payload)) FROM {} GROUP BY address"
+_FORGET_EARLIEST = """
+DELETE FROM known WHERE address IN
+(SELECT address FROM known ORDER BY seen_at DESC, address DESC LIMIT -1 OFFSET ?)
+"""
+
+
+class SqlTables:
+    """`busd.mail.engine.Tables` in an SQLite database, within the caller's transaction."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._new: list[tuple[Any, ...]] = []  # rows of mail that are not inserted yet
+
+    # Transactions
+
+    def begin(self) -> None:
+        self._new.clear()
+        self._db.execute("BEGIN")
+
+    def commit(self, reserved: int | None) -> None:
+        """Commit; if given, record the end of the numbers that are reserved."""
+        self._flush()
+        if reserved is not None:
+            self._db.execute("UPDATE sequence SET reserved = ?", (reserved,))
+        self._db.execute("COMMIT")
+
+    def load(self, state: EngineState) -> None:
+        """Count what there is per address."""
+        for address, count, size in self._db.execute(_COUNT.format("mail")):
+            state.add(address, count, size)
+        for address, count, size in self._db.execute(_COUNT.format("dead")):
+            state.add(address, dead=count, dead_bytes=size)
+        state.commit()
+
+    def _flush(self) -> None:
+        """Insert new mail: one call for all that arrived since the last other operation."""
+        if self._new:
+            self._db.executemany(_INSERT, self._new)
+            self._new.clear()
+
+    # Mail
+
+    def insert(self, mail: Mail) -> None:
+        self._new.append(_row(mail))
+
+    def read(self, address: str, after: int, limit: int) -> Iterator[Mail]:
+        self._flush()
+        return map(_mail, self._db.execute(_READ, (address, after, limit)))
+
+    def find(self, address: str, number: int) -> Mail | None:
+        self._flush()
+        row = self._db.execute(_FIND, (number, address)).fetchone()
+        return _mail(row) if row else None
+
+    def update(self, mail: Mail) -> None:
+        self._db.execute(_UPDATE, (mail.attempts, mail.not_before, mail.reason, mail.id))
+
+    def delete(self, address: str, first: int, last: int) -> list[int]:
+        self._flush()
+        return [size for (size,) in self._db.execute(_DELETE, (address, first, last)).fetchall()]
+
+    def expired(self, now: float, limit: int) -> list[tuple[str, int]]:
+        self._flush()
+        return self._db.execute(_EXPIRED, (now, limit)).fetchall()
+
+    # Keys
+
+    def find_key(self, sender: str, key: str) -> Key | None:
+        query = "SELECT * FROM key WHERE sender = ? AND key = ?"
+        row = self._db.execute(query, (sender, key)).fetchone()
+        return Key(*row) if row else None
+
+    def put_key(self, key: Key) -> None:
+        values = (key.id, key.sender, key.key, key.digest, key.message_id, key.kept_at, key.outcome)
+        self._db.execute("INSERT OR REPLACE INTO key VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+
+    def set_outcome(self, number: int, outcome: bytes) -> None:
+        self._db.execute("UPDATE key SET outcome = ? WHERE id = ?", (outcome, number))
+
+    def renumber_key(self, old: int, new: int) -> None:
+        self._db.execute("UPDATE key SET id = ?, outcome = NULL WHERE id = ?", (new, old))
+
+    def forget_keys(self, before: float) -> int:
+        return self._db.execute("DELETE FROM key WHERE kept_at < ?", (before,)).rowcount
+
+    # Dead letters
+
+    def insert_dead(self, letter: DeadLetter) -> None:
+        self._db.execute(_INSERT_DEAD, (*_row(letter.mail), letter.buried_at))
+
+    def read_dead(self, chosen: DeadFilter, after: int, limit: int) -> Iterator[DeadLetter]:
+        values = {**_values(chosen), "after": after, "limit": limit}
+        return map(_letter, self._db.execute(_READ_DEAD, values))
+
+    def find_dead(self, number: int) -> DeadLetter | None:
+        row = self._db.execute(_FIND_DEAD, (number,)).fetchone()
+        return _letter(row) if row else None
+
+    def ids_of_dead(self, chosen: DeadFilter) -> list[int]:
+        values = {**_values(chosen), "after": 0}
+        return [number for (number,) in self._db.execute(f"SELECT id {_CHOSEN}", values)]
+
+    def delete_dead(self, ids: list[int]) -> list[tuple[str, int]]:
+        found = (self._db.execute(_DELETE_DEAD, (number,)).fetchall() for number in ids)
+        return [row for rows in found for row in rows]
+
+    # Known addresses
+
+    def remember(self, address: str, now: float, max_count: int) -> None:
+        self._db.execute("INSERT OR REPLACE INTO known VALUES (?, ?)", (address, now))
+        self._db.execute(_FORGET_EARLIEST, (max_count,))
+
+    def known(self, since: float) -> list[KnownAddress]:
+        query = "SELECT address, seen_at FROM known WHERE seen_at >= ? ORDER BY address"
+        return [KnownAddress(*row) for row in self._db.execute(query, (since,))]
+
+
+def _row(mail: Mail) -> tuple[Any, ...]:
+    return tuple([getattr(mail, field) for field in _FIELDS])
+
+
+def _mail(row: tuple[Any, ...]) -> Mail:
+    return Mail(**dict(zip(_FIELDS, row, strict=False)))  # a dead letter's row is longer
+
+
+def _letter(row: tuple[Any, ...]) -> DeadLetter:
+    return DeadLetter(_mail(row), row[-1])
+
+
+def _values(chosen: DeadFilter) -> dict[str, Any]:
+    return {"prefix": chosen.prefix, "sender": chosen.sender, "before": chosen.buried_before}

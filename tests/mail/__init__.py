@@ -1,0 +1,1 @@
+"""The tests of what stores mail: real files, real threads, real kills."""
