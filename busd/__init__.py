@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from busd.agent.turn import Turn, TurnFailed
     from busd.agent.unfinished import UnfinishedTurn, finish_turns, unfinished_turns
     from busd.bus.access import Identity
-    from busd.bus.message import Ack, Receipt
+    from busd.bus.message import Ack, Outcome, Receipt
     from busd.client.client import Client
     from busd.client.incoming import Incoming
     from busd.client.run import run
@@ -75,6 +75,7 @@ _HOME = {
     "Identity": "busd.bus.access",
     "Incoming": "busd.client.incoming",
     "NoAnswer": "busd.errors",
+    "Outcome": "busd.bus.message",
     "Plugin": "busd.plugin.plugin",
     "Receipt": "busd.bus.message",
     "Refuse": "busd.errors",
@@ -122,6 +123,7 @@ __all__ = [
     "Identity",
     "Incoming",
     "NoAnswer",
+    "Outcome",
     "Plugin",
     "Receipt",
     "Refuse",

@@ -26,6 +26,7 @@ from anyio.abc import TaskGroup
 
 from busd.bus.authenticator import Authenticator
 from busd.bus.bus import Bus
+from busd.bus.message import Outcome
 from busd.errors import ConfigError
 from busd.journal.journal import Journal, open_journal
 from busd.ops import notify
@@ -333,7 +334,7 @@ class Daemon:
         self.bus.is_stopping = True
         with anyio.move_on_after(self.settings.drain_seconds):
             await self._until(lambda: self.bus.is_idle)
-        self.bus.give_up("the bus is stopping")
+        self.bus.give_up(Outcome.STOPPING)
         self.connections.close_all()
         with anyio.move_on_after(self.settings.wire.linger_seconds):
             await self._until(lambda: not self.connections.open)

@@ -215,6 +215,7 @@ def test_kill_9_of_a_peer_fails_its_deliveries_at_once(loop: Loop) -> None:
             {
                 "success": False,
                 "message": "peer left before it answered",
+                "outcome": "lost",
                 "payload": {},
                 "clientId": "agent:mortal",
             }

@@ -10,6 +10,7 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import UNSET, Raw
 
+from busd.bus.message import Outcome
 from busd.errors import BusdError, BusUnreachable, Busy, CallRefused, ConnectionLost
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ log = logging.getLogger("busd.agent")
 
 # A bridge that restarts with the bus is back within seconds.
 _PAUSES = (0.25, 0.5, 1.0, 2.0, 4.0)
-_LEFT = "peer left before it answered"  # the bus's words for a bridge that went down with it
 _PATIENCE_SECONDS = 1.0  # the next turn waits so long for the ack, and no longer
 _LONGEST_PAUSE_SECONDS = 30.0
 
@@ -112,10 +112,11 @@ def _trouble(receipt: Receipt, to: str) -> tuple[str, float]:
     """Return what is wrong with a delivery, and when to try again (never: −1); "" if nothing is."""
     if not receipt.acks:
         is_kept = receipt.undelivered not in (UNSET, "no route")
-        return ("", 0.0) if is_kept else (f"nobody is subscribed to {to}", 0.0)
+        is_delivered = receipt.acks_left_out is not UNSET
+        return ("", 0.0) if is_kept or is_delivered else (f"nobody is subscribed to {to}", 0.0)
     if any(ack.success for ack in receipt.acks):
         return "", 0.0
     for ack in receipt.acks:
-        if ack.should_retry is True or ack.message == _LEFT:
+        if ack.should_retry is True or ack.outcome is Outcome.LOST:
             return ack.message, 0.0 if ack.retry_seconds is UNSET else float(ack.retry_seconds)
     return receipt.acks[0].message, -1.0

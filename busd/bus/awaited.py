@@ -12,6 +12,8 @@ from heapq import heappop, heappush, heapreplace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from busd.bus.message import Outcome
+
 if TYPE_CHECKING:
     from busd.bus.peer import Member
 
@@ -63,5 +65,5 @@ class Awaited:
                     heap[0][0] = started
                     heapreplace(heap, heap[0])
                 else:
-                    peer.calls.pop(call_id).settle_failed(peer, "no answer in time")
+                    peer.calls.pop(call_id).settle_failed(peer, Outcome.TIMEOUT)
         return budget

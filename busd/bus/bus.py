@@ -16,12 +16,12 @@ from busd.bus.access import Identity, Rights
 from busd.bus.address import has_wildcard
 from busd.bus.authenticator import Authenticator
 from busd.bus.awaited import Awaited
-from busd.bus.delivery import Delivery, DeliveryLimits, FanOut, HeldBytes
+from busd.bus.delivery import AnyAck, Delivery, DeliveryLimits, FanOut, HeldBytes
 from busd.bus.departures import Departures
 from busd.bus.guard import NameChecks, TypeChecks
 from busd.bus.local import LocalPeer
 from busd.bus.members import Members
-from busd.bus.message import NOTHING, Ack, Message, Receipt
+from busd.bus.message import NOTHING, Message, Outcome, Receipt
 from busd.bus.peer import Member, Peer, RemotePeer
 from busd.bus.presence import Presence
 from busd.bus.quota import Account, Accounts, Allowance, QuotaLimits
@@ -207,14 +207,14 @@ class Bus:
             self.recorder.add(Record(call_id, *names, now, now, "no route", payload=kept))
         asker.answer(request_id, Receipt(True, message_id, [], "no route"))
 
-    def count(self, delivery: Delivery, ack: Ack) -> None:
+    def count(self, delivery: Delivery, ack: AnyAck) -> None:
         """Count an ack that failed, or that is one of those timed."""
         if not ack.success:
-            self.tally.count_failed(ack.message)
+            self.tally.failed[ack.outcome] += 1
         if not delivery.call_id & SAMPLE_MASK:
             self.tally.observe(self.clock() - delivery.started)
 
-    def note(self, fan_out: FanOut, peer: Peer, ack: Ack) -> None:
+    def note(self, fan_out: FanOut, peer: Peer, ack: AnyAck) -> None:
         """Count one of several acks, and record it."""
         self.count(fan_out, ack)
         if self.recorder is not None:
@@ -374,13 +374,13 @@ class Bus:
         if self._awaited.has_due(self.clock() - self.limits.ack_seconds):
             self.wake()
 
-    def give_up(self, reason: str) -> None:
+    def give_up(self, outcome: Outcome) -> None:
         """Fail every delivery that is still waiting."""
         self.finish_work()
         for peer in self._awaited:
             calls, peer.calls = peer.calls, {}
             for delivery in calls.values():
-                delivery.settle_failed(peer, reason)
+                delivery.settle_failed(peer, outcome)
 
 
 def _too_many(what: str, limit: int) -> Busy:

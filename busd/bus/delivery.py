@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from busd.bus.message import NOTHING, Ack, Message, Receipt
+from busd.bus.message import NOTHING, Ack, Message, Outcome, PeerAck, Receipt
 from busd.bus.record import MAX_ERROR_CHARACTERS, Record
 from busd.bus.tally import SAMPLE_MASK
 from busd.quantities import Count, MemoryBytes, Seconds, about
@@ -17,6 +17,8 @@ from busd.rpc.envelope import RequestId, Result, encode, read_error
 if TYPE_CHECKING:
     from busd.bus.peer import Peer
     from busd.bus.quota import Allowance
+
+AnyAck = Ack | PeerAck  # made by the bus, or by a peer
 
 
 class DeliveryLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,7 +69,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     started: float  # on the bus's clock
     kept: str  # the part of the payload that is recorded
 
-    def settle(self, peer: Peer, ack: Ack) -> None:
+    def settle(self, peer: Peer, ack: Any) -> None:  # AnyAck: both are encoded alike
         """Take the one ack of the one peer."""
         ack.client_id = peer.name
         frame = b""
@@ -80,8 +82,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
                 self.settle(peer, _without_payload(ack))
                 return
             if len(frame) > self.asker.max_frame_bytes:
-                cut_short(ack)
-                frame = encode(Result(self.request_id, Receipt(True, message_id, [ack])))
+                frame = self._encode_within_room([ack])
         else:
             self.allowance.unasked -= 1
         self.allowance.left += 1
@@ -97,7 +98,22 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
             else:
                 self.asker.answer_encoded(frame)
 
-    def ended_record(self, peer: Peer, ack: Ack, ended: float) -> Record:
+    def _encode_within_room(self, acks: list[Any]) -> bytes:
+        """Return the answer with as much of the acks as there is room for."""
+        message_id: Any = self.message.message_id  # set by now
+        for ack in acks:
+            cut_short(ack)
+        room = self.asker.max_frame_bytes
+        receipt = Receipt(True, message_id, acks)
+        frame = encode(Result(self.request_id, receipt))
+        while len(frame) > room and receipt.acks:
+            kept = int(len(receipt.acks) * room / len(frame) * 0.9)
+            receipt = Receipt(True, message_id, acks[:kept])
+            receipt.acks_left_out = len(acks) - kept
+            frame = encode(Result(self.request_id, receipt))
+        return frame
+
+    def ended_record(self, peer: Peer, ack: AnyAck, ended: float) -> Record:
         """Return the record of an addressee that has answered."""
         message, request_id = self.message, self.request_id
         sender: Any = message.sender  # set by now
@@ -127,9 +143,15 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         """Take an error reply, or one that makes no sense, as a failed ack."""
         self.settle(peer, _failed_by(error))
 
-    def settle_failed(self, peer: Peer, reason: str, retry_seconds: float | None = None) -> None:
+    def settle_failed(
+        self,
+        peer: Peer,
+        outcome: Outcome,
+        retry_seconds: float | None = None,
+        detail: str = "",
+    ) -> None:
         """Put a failed ack in place of one that will not come."""
-        ack = Ack(False, reason)
+        ack = Ack.failed(outcome, detail)
         if retry_seconds is not None:
             ack.should_retry, ack.retry_seconds = True, retry_seconds
         self.settle(peer, ack)
@@ -143,16 +165,16 @@ class FanOut(Delivery, eq=False, gc=False):
     held: HeldBytes
     limits: DeliveryLimits
     held_bytes: int = 0
-    acks: list[Ack] = []
+    acks: list[Any] = []  # of AnyAck
 
-    def ended_record(self, peer: Peer, ack: Ack, ended: float) -> Record:
+    def ended_record(self, peer: Peer, ack: AnyAck, ended: float) -> Record:
         record = super().ended_record(peer, ack, ended)
         record.is_last = not self.missing
         if self.first is not peer:
             record.is_first, record.payload = False, ""
         return record
 
-    def settle(self, peer: Peer, ack: Ack) -> None:
+    def settle(self, peer: Peer, ack: AnyAck) -> None:
         if ack.payload is not NOTHING and memoryview(ack.payload)[0] != _OPENING_BRACE:
             ack = _without_payload(ack)
         ack.client_id = peer.name
@@ -173,21 +195,12 @@ class FanOut(Delivery, eq=False, gc=False):
         if self.request_id is UNSET:
             return
         message_id: Any = self.message.message_id  # set by now
-        receipt = Receipt(True, message_id, self.acks)
-        frame = encode(Result(self.request_id, receipt))
-        room = self.asker.max_frame_bytes
-        if len(frame) > room:
-            for ack in self.acks:
-                cut_short(ack)
-            frame = encode(Result(self.request_id, receipt))
-        while len(frame) > room and receipt.acks:
-            kept = int(len(receipt.acks) * room / len(frame) * 0.9)
-            receipt = Receipt(True, message_id, self.acks[:kept])
-            receipt.acks_left_out = len(self.acks) - kept
-            frame = encode(Result(self.request_id, receipt))
+        frame = encode(Result(self.request_id, Receipt(True, message_id, self.acks)))
+        if len(frame) > self.asker.max_frame_bytes:
+            frame = self._encode_within_room(self.acks)
         self.asker.answer_encoded(frame)
 
-    def _hold(self, ack: Ack) -> None:
+    def _hold(self, ack: AnyAck) -> None:
         """Keep the payload only within the limits: a slow peer must not pile up the others'."""
         size = memoryview(ack.payload).nbytes + len(ack.message)
         limits = self.limits
@@ -205,7 +218,7 @@ class FanOut(Delivery, eq=False, gc=False):
         self.held.count += size
 
 
-def cut_short(ack: Ack) -> None:
+def cut_short(ack: AnyAck) -> None:
     """Leave out what makes an ack large, and say so; whether it was a success stays."""
     if len(ack.message) > _SHORT_CHARACTERS:
         ack.message = ack.message[:_SHORT_CHARACTERS] + "…"
@@ -214,7 +227,7 @@ def cut_short(ack: Ack) -> None:
         ack.message = f"{ack.message} ({_LEFT_OUT})" if ack.message else _LEFT_OUT
 
 
-def _without_payload(ack: Ack) -> Ack:
+def _without_payload(ack: AnyAck) -> AnyAck:
     """Return what an ack means whose payload is not an object: null is none, the rest an error."""
     if bytes(ack.payload) != b"null":
         return _failed_by(UNSET)
@@ -224,6 +237,6 @@ def _without_payload(ack: Ack) -> Ack:
 
 def _failed_by(error: Raw | UnsetType) -> Ack:
     if error is UNSET:
-        return Ack(False, "malformed answer: not the result of a processMessage")
+        return Ack.failed(Outcome.MALFORMED)
     body = read_error(error)
     return Ack(False, body.message, payload=Raw(encode({"error": body})))

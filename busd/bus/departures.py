@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from busd.bus.message import Outcome
 from busd.bus.peer import BUSY_RETRY_SECONDS, Member, RemotePeer
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Departure:
             delivery = calls.popleft()
             is_covered = self._has_stand_in and delivery.message.to == peer.name
             retry_seconds = BUSY_RETRY_SECONDS if is_covered else None
-            delivery.settle_failed(peer, "peer left before it answered", retry_seconds)
+            delivery.settle_failed(peer, Outcome.LOST, retry_seconds)
         return budget
 
 

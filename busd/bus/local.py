@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from busd.bus.awaited import Entry
 from busd.bus.delivery import Delivery
-from busd.bus.message import Ack, Message
+from busd.bus.message import Ack, Message, Outcome
 from busd.bus.peer import BUSY_RETRY_SECONDS, connection_numbers
 from busd.bus.quota import UNLIMITED, Allowance
 
@@ -69,7 +69,7 @@ class LocalPeer:
             self.bus.await_acks(self, delivery.started)
         if not self.take(delivery.call_id, own):
             del self.calls[delivery.call_id]
-            delivery.settle_failed(self, "peer is busy", BUSY_RETRY_SECONDS)
+            delivery.settle_failed(self, Outcome.BUSY, BUSY_RETRY_SECONDS)
 
     def answer(self, call_id: int, ack: Ack) -> None:
         """Answer a message; an ack that nobody waits for any more is dropped."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar
+from enum import StrEnum
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType, field
 
 from busd.errors import InvalidParams
+from busd.rpc.envelope import RequestId, Result, encode
 from busd.rpc.reading import reader_of
 
 T = TypeVar("T")
 NOTHING = Raw(b"{}")
 MAX_ID_CHARACTERS = 256
+_OWN_ID = "msg_" + 26 * "0"  # as long as those that the bus makes
+_MANY_ACKS = 10**9  # more than any message has addressees
 # Checked while it is decoded: 0.007 µs, where looking at its length afterwards costs 0.02.
 MessageId = (
     Annotated[str, Meta(max_length=MAX_ID_CHARACTERS)]
@@ -34,29 +38,77 @@ class Message(msgspec.Struct, rename="camel", kw_only=True, gc=False):
     payload: Payload
 
 
-class Ack(msgspec.Struct, rename="camel", gc=False):
-    """One addressee's answer: the result of `processMessage`, and one of `sendMessage`'s acks."""
+class Outcome(StrEnum):
+    """How one delivery ended. All but `ok` and `refused` are failures that the bus determined."""
+
+    OK = "ok"
+    REFUSED = "refused"  # by the addressee itself
+    BUSY = "busy"
+    TIMEOUT = "timeout"
+    LOST = "lost"
+    STOPPING = "stopping"
+    TOO_LARGE = "too_large"
+    MALFORMED = "malformed"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Outcome:
+        """Return `refused` for an outcome that only a later version of the bus knows."""
+        return cls.REFUSED
+
+
+_REASONS = {
+    Outcome.BUSY: "peer is busy",
+    Outcome.TIMEOUT: "no answer in time",
+    Outcome.LOST: "peer left before it answered",
+    Outcome.STOPPING: "the bus is stopping",
+    Outcome.TOO_LARGE: "message is too large",
+    Outcome.MALFORMED: "malformed answer: not the result of a processMessage",
+}
+
+
+class _AckMembers(msgspec.Struct, rename="camel", gc=False):
+    """What all acks have; the payload is the last member, see Delivery.settle."""
 
     success: bool = True
     message: str = ""
     should_retry: bool | UnsetType = UNSET
     retry_seconds: int | float | UnsetType = UNSET
     client_id: str | UnsetType = UNSET
-    payload: Payload = field(default_factory=lambda: NOTHING)  # last: see Delivery.settle
+
+
+class PeerAck(_AckMembers, rename="camel", gc=False):
+    """The result of `processMessage` as the bus reads it: a peer has no say in the outcome."""
+
+    payload: Payload = field(default_factory=lambda: NOTHING)
+
+    @property
+    def outcome(self) -> Outcome:
+        return Outcome.OK if self.success else Outcome.REFUSED
+
+
+class Ack(_AckMembers, rename="camel", gc=False):
+    """One addressee's answer: one of `sendMessage`'s acks."""
+
+    # Set by the bus if it made the ack because the addressee gave none.
+    failure: Outcome | UnsetType = field(name="outcome", default=UNSET)
+    payload: Payload = field(default_factory=lambda: NOTHING)
+
+    @classmethod
+    def failed(cls, outcome: Outcome, detail: str = "") -> Ack:
+        """Return the ack that stands in for one that an addressee does not give."""
+        reason = _REASONS[outcome]
+        return cls(False, f"{reason}: {detail}" if detail else reason, failure=outcome)
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the delivery ended."""
+        if self.success:
+            return Outcome.OK
+        return Outcome.REFUSED if self.failure is UNSET else self.failure
 
     def read(self, kind: type[T] = dict) -> T:  # type: ignore[assignment]
         """Return the payload as `kind`, by default as a dict."""
         return msgspec.json.decode(self.payload, type=kind)
-
-
-class AckMembers(msgspec.Struct, rename="camel"):
-    """What a peer may say in an ack; which peer it was is for the bus to say."""
-
-    success: bool = True
-    message: str = ""
-    should_retry: bool | UnsetType = UNSET
-    retry_seconds: int | float | UnsetType = UNSET
-    payload: Raw = NOTHING
 
 
 class Receipt(msgspec.Struct, rename="camel", gc=False):
@@ -69,21 +121,38 @@ class Receipt(msgspec.Struct, rename="camel", gc=False):
     acks_left_out: int | UnsetType = UNSET  # how many would not fit into one frame
 
 
+class _SentMessage(msgspec.Struct, rename="camel"):
+    """The member of a message that its receipt repeats."""
+
+    message_id: MessageId | UnsetType = UNSET
+
+
+class _SendRequest(msgspec.Struct):
+    """A `sendMessage` of which only the ids are read."""
+
+    method: Literal["sendMessage"]
+    params: _SentMessage
+    id: RequestId = None
+
+
+def longest_short_receipt(request: bytes) -> bytes:
+    """Return the longest answer to a `sendMessage` that contains no acks; b"" if it is none."""
+    try:
+        asked = reader_of(_SendRequest).decode(request)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return b""
+    message_id: Any = asked.params.message_id
+    if not message_id and message_id != 0:  # missing, or empty: the bus makes one
+        message_id = _OWN_ID
+    return encode(Result(asked.id, Receipt(True, message_id, [], "no route", _MANY_ACKS)))
+
+
 def check_message_id(text: str) -> None:
     """Raise InvalidParams for an id of our own making that no peer could send."""
     if len(text) > MAX_ID_CHARACTERS:
         raise InvalidParams(f"a message id has at most {MAX_ID_CHARACTERS} characters")
 
 
-def read_ack(raw: Raw) -> Ack:
-    """Read an ack leniently: what is missing or null, or all of it, has its default."""
-    if bytes(raw) == b"null":
-        return Ack()
-    said = reader_of(AckMembers).decode(raw)
-    return Ack(
-        success=said.success,
-        message=said.message,
-        should_retry=said.should_retry,
-        retry_seconds=said.retry_seconds,
-        payload=said.payload,
-    )
+def read_ack(raw: Raw) -> PeerAck:
+    """Read a peer's ack leniently: what is missing or null, or all of it, has its default."""
+    return PeerAck() if bytes(raw) == b"null" else reader_of(PeerAck).decode(raw)

@@ -67,6 +67,7 @@ class Extensions(msgspec.Struct, rename="camel"):
 
     ack_client_id: bool = True
     ack_retry: bool = True
+    ack_outcome: bool = True
     undelivered: bool = True
     message_id_optional: bool = True
     discover: str = "rpc.discover"

@@ -15,7 +15,7 @@ from busd.bus.address import check_address
 from busd.bus.awaited import Entry
 from busd.bus.delivery import Delivery
 from busd.bus.guard import Guard
-from busd.bus.message import Ack, Message, read_ack
+from busd.bus.message import Message, Outcome, PeerAck, longest_short_receipt, read_ack
 from busd.bus.quota import Account, Allowance
 from busd.errors import AccessRefused, Busy, NotInitialized, RequestError
 from busd.rpc.endpoint import Asker, Endpoint
@@ -58,7 +58,7 @@ class Member(Peer, Protocol):
     account: Account
 
 
-class RemotePeer(Endpoint[Message, Ack]):
+class RemotePeer(Endpoint[Message, PeerAck]):
     """A peer at the other end of a connection; nameless until it has initialized."""
 
     __slots__ = (
@@ -81,7 +81,7 @@ class RemotePeer(Endpoint[Message, Ack]):
     )
 
     hot_method = "sendMessage"
-    decode = staticmethod(msgspec.json.Decoder(Envelope[Message, Ack]).decode)
+    decode = staticmethod(msgspec.json.Decoder(Envelope[Message, PeerAck]).decode)
 
     def __init__(self, connection: Connection, bus: Bus, account: Account) -> None:
         super().__init__(connection)
@@ -132,8 +132,12 @@ class RemotePeer(Endpoint[Message, Ack]):
             # At once: a chunk has room for 5,000 requests, and an answer may have a MiB.
             connection.flush()
 
-    def read_result(self, raw: Raw) -> Ack:
+    def read_result(self, raw: Raw) -> PeerAck:
         return read_ack(raw)
+
+    def shortest_answer_bytes(self, frame: bytes) -> int:
+        """Return the size of the receipt of a message: once it is accepted, it gets no error."""
+        return len(longest_short_receipt(frame))
 
     def on_end(self) -> None:
         """Handle the end of the stream: the peer gets no messages, but still its answers."""
@@ -159,11 +163,11 @@ class RemotePeer(Endpoint[Message, Ack]):
         """Take one message, unless there is too much that this peer has not read or answered."""
         calls, connection = self.calls, self.connection
         if connection.is_clogged or len(calls) >= self.max_unanswered:
-            delivery.settle_failed(self, "peer is busy", BUSY_RETRY_SECONDS)
+            delivery.settle_failed(self, Outcome.BUSY, BUSY_RETRY_SECONDS)
             return
         if len(frame) > self.max_frame_bytes:
-            limit = self.max_frame_bytes
-            delivery.settle_failed(self, f"message is too large: the peer takes {limit} bytes")
+            limit = f"the peer takes {self.max_frame_bytes} bytes"
+            delivery.settle_failed(self, Outcome.TOO_LARGE, detail=limit)
             return
         # Recorded before it is sent: a quick peer answers before send() returns.
         calls[delivery.call_id] = delivery

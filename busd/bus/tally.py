@@ -25,13 +25,6 @@ SECONDS = (
 # One message in eight is timed: a clock and a search for each would cost 0.2 µs.
 SAMPLE_MASK = 7
 
-_OUTCOMES = {
-    "peer is busy": "busy",
-    "no answer in time": "timeout",
-    "peer left before it answered": "lost",
-    "the bus is stopping": "stopping",
-}
-
 
 class Tally:
     """What happened on one bus since it started."""
@@ -57,9 +50,6 @@ class Tally:
     def handed_over(self, accepted: int) -> int:
         """Return how many copies of so many accepted messages went to addressees."""
         return accepted - self.unrouted + self.extra_copies
-
-    def count_failed(self, reason: str) -> None:
-        self.failed[_OUTCOMES.get(reason, "refused")] += 1
 
     def observe(self, seconds: float) -> None:
         """Note how long one delivery took."""

@@ -37,7 +37,7 @@ _UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class Asker(Protocol):
-    """Whoever waits for the answer to a request: an endpoint, or a batch."""
+    """Whoever waits for the answer to a request: an endpoint, or an element of a batch."""
 
     @property
     def max_frame_bytes(self) -> float: ...  # the most that may be sent to it at once
@@ -90,6 +90,10 @@ class Endpoint(Generic[P, R]):
     def read_result(self, raw: Raw) -> R:
         """Read a result that is not quite as expected; raises msgspec's errors if it is not one."""
         raise NotImplementedError
+
+    def shortest_answer_bytes(self, frame: bytes) -> int:
+        """Return the size of the answer in a batch that is full; 0 if an error will do."""
+        return 0
 
     def on_refused(self, fault: RequestError) -> None:
         """Handle that a request, alone or in a batch, was answered with an error."""
@@ -163,23 +167,29 @@ class Endpoint(Generic[P, R]):
     def _work_off_batch(self, elements: list[Raw]) -> Iterator[bytes | None]:
         """Take each element to where it belongs, one step each: their costs differ."""
         frames = [bytes(element) for element in elements]
-        expected = 0
-        room = min(self.max_frame_bytes, self.connection.limits.max_unread_bytes) - 2
+        batch = Batch(self, min(self.max_frame_bytes, self.connection.limits.max_unread_bytes))
+        askers: list[Element] = []
         for frame in frames:
-            if _wants_answer(frame):
-                expected += 1
-                room -= len(_batch_is_full(read_id(frame))) + 1
+            askers.append(self._reserve_answer(frame, batch))
             yield None
-        if room < 0:
+        if batch.room < 0:
             detail = "the answers to this batch are larger than a frame"
             self.fail(
                 None, InvalidRequest("Invalid request", rule="max_frame_bytes", detail=detail)
             )
             return
-        batch = Batch(self, expected, room)
-        for frame in frames:
-            self.receive(frame, batch)
+        for frame, asker in zip(frames, askers, strict=True):
+            self.receive(frame, asker)
             yield None
+
+    def _reserve_answer(self, frame: bytes, batch: Batch) -> Element:
+        """Reserve room in a batch's frame for the shortest answer that an element can get."""
+        if not _wants_answer(frame):
+            return Element(batch, 0)
+        error, receipt = len(_batch_is_full(read_id(frame))), self.shortest_answer_bytes(frame)
+        size = max(error, receipt)
+        batch.reserve(size)
+        return Element(batch, size, can_be_short=receipt > 0)
 
     def _receive_odd_reply(self, envelope: LooseEnvelope) -> None:
         """Take a reply that is an error, or whose result is not quite what was expected."""
@@ -225,45 +235,71 @@ class Endpoint(Generic[P, R]):
 class Batch:
     """Gathers the answers to a batch and sends them as one array when the last one is in.
 
-    The array is one frame. Room for a short error is set aside for each element before the first
-    is taken; an answer that needs more than is left is replaced by that error.
+    The array is one frame. Room for a short answer is reserved for each element before the first
+    is taken; `room` is what is left, for all of them.
     """
+
+    def __init__(self, endpoint: Endpoint[Any, Any], max_bytes: float) -> None:
+        self.endpoint = endpoint
+        self.room = max_bytes - len("[]") + len(",")  # the last answer is followed by none
+        self._expected = 0
+        self._answers: list[bytes] = []
+
+    def reserve(self, size: int) -> None:
+        """Reserve room for one answer more."""
+        self._expected += 1
+        self.room -= size + len(",")
+
+    def add(self, answer: bytes) -> None:
+        self._answers.append(answer)
+        if len(self._answers) == self._expected:
+            self.endpoint.connection.send(b"[" + b",".join(self._answers) + b"]")
+
+
+class Element:
+    """Waits for the answer to one element of a batch.
+
+    An answer that can be short is made as short as there is room for. Any other is made as if it
+    had a frame of its own, and replaced by an error if the batch's frame has no room for it.
+    """
+
+    __slots__ = ("_batch", "_can_be_short", "_reserved")
 
     out = ()
 
-    def __init__(self, endpoint: Endpoint[Any, Any], expected: int, room: float) -> None:
-        self._endpoint = endpoint
-        self._expected = expected
-        self._answers: list[bytes] = []
-        self._room = room
+    def __init__(self, batch: Batch, reserved: int, can_be_short: bool = False) -> None:
+        self._batch = batch
+        self._reserved = reserved
+        self._can_be_short = can_be_short
+
+    @property
+    def max_frame_bytes(self) -> float:
+        return self._room if self._can_be_short else self._batch.endpoint.max_frame_bytes
+
+    @property
+    def _room(self) -> float:
+        return self._batch.room + self._reserved
 
     def answer_encoded(self, frame: bytes) -> None:
-        self._add(decode_loose(frame).id, frame)
+        """Add an answer for which there is room."""
+        self._batch.room -= len(frame) - self._reserved
+        self._batch.add(frame)
 
     def answer(self, request_id: RequestId, result: Any) -> None:
         if request_id is not UNSET:
-            self._add(request_id, encode(Result(request_id, result)))
+            self._answer_if_it_fits(request_id, encode(Result(request_id, result)))
 
     def fail(self, request_id: RequestId, fault: RequestError) -> None:
-        self._endpoint.on_refused(fault)
+        self._batch.endpoint.on_refused(fault)
         if request_id is not UNSET:
-            self._add(request_id, encode_failure(request_id, fault))
+            self._answer_if_it_fits(request_id, encode_failure(request_id, fault))
 
     def charge(self) -> None:
         """Do nothing: the clock is looked at after every element anyway."""
 
-    @property
-    def max_frame_bytes(self) -> float:
-        return self._endpoint.max_frame_bytes
-
-    def _add(self, request_id: RequestId, answer: bytes) -> None:
-        short = _batch_is_full(request_id)
-        if len(answer) - len(short) > self._room:
-            answer = short
-        self._room -= max(0, len(answer) - len(short))
-        self._answers.append(answer)
-        if len(self._answers) == self._expected:
-            self._endpoint.connection.send(b"[" + b",".join(self._answers) + b"]")
+    def _answer_if_it_fits(self, request_id: RequestId, frame: bytes) -> None:
+        fits = len(frame) <= self._room
+        self.answer_encoded(frame if fits else _batch_is_full(request_id))
 
 
 def _batch_is_full(request_id: RequestId) -> bytes:

@@ -26,6 +26,7 @@ class AckSeen(msgspec.Struct, rename="camel"):
     client_id: str = ""
     should_retry: bool = False
     retry_seconds: float | None = None
+    outcome: str = ""
 
 
 class ReceiptSeen(msgspec.Struct, rename="camel"):
@@ -35,6 +36,7 @@ class ReceiptSeen(msgspec.Struct, rename="camel"):
     message_id: str
     acks: list[AckSeen]
     undelivered: str | None = None
+    acks_left_out: int = 0
 
 
 class Answer(Generic[R]):

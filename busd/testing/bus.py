@@ -8,6 +8,7 @@ from busd.bus.access import Grant, Policy
 from busd.bus.authenticator import Authenticator
 from busd.bus.bus import Bus
 from busd.bus.delivery import DeliveryLimits
+from busd.bus.message import Outcome
 from busd.bus.methods import methods
 from busd.bus.quota import QuotaLimits
 from busd.testing.peer import ScriptedPeer
@@ -116,8 +117,8 @@ class MemoryBus:
             self._soon.run(self._work)
         self.connections.flush()
 
-    def stop(self, reason: str = "the bus is stopping") -> None:
+    def stop(self) -> None:
         """Fail pending deliveries and close all connections, as the daemon does at its end."""
         self.core.is_stopping = True
-        self._soon.run(lambda: self.core.give_up(reason))
+        self._soon.run(lambda: self.core.give_up(Outcome.STOPPING))
         self._soon.run(self.connections.close_all)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from busd import Ack, Refuse, UnfinishedTurn
+from busd import Ack, Outcome, Refuse, UnfinishedTurn
 
 if TYPE_CHECKING:
     from busd import Context, Receipt, Sent
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 MAX_HELD_BYTES = 64 * 1024 * 1024  # of all agents together
 MAX_HELD_MESSAGES = 20_000
 _RETRY_SECONDS = 1.0
-_LOST = "peer left before it answered"  # what the bus says of an ack that will not come
 _MAX_TRIES = 2
 
 
@@ -80,10 +79,10 @@ class PendingMessage:
             raise Refuse(self._refusal.reason, retry_seconds=self._refusal.retry_seconds)
         assert self._sent is not None
         ack = _ack_of(await self._sent)
-        if ack.success or ack.message != _LOST:
+        if ack.outcome is not Outcome.LOST:
             return ack
         if self.tries >= _MAX_TRIES:
-            return Ack(False, _LOST)  # and no word of yet another try
+            return Ack.failed(Outcome.LOST)  # and no word of yet another try
         self._sent, self._is_decided = None, anyio.Event()
         return None
 
@@ -95,7 +94,7 @@ def _ack_of(receipt: Receipt) -> Ack:
     for ack in receipt.acks:
         if ack.success:
             return ack
-    return receipt.acks[0] if receipt.acks else Ack(False, _LOST)
+    return receipt.acks[0] if receipt.acks else Ack.failed(Outcome.LOST)
 
 
 class PendingTotals:

@@ -94,6 +94,7 @@ def test_a_peer_that_never_answers_is_a_failed_ack_when_its_time_is_up(
     ack = {
         "success": False,
         "message": "no answer in time",
+        "outcome": "timeout",
         "payload": {},
         "clientId": f"agent:silent{suffix}",
     }

@@ -88,6 +88,7 @@ def test_a_peer_that_never_reads_is_busy_and_loses_nothing_that_was_accepted(
         assert ack == {
             "success": False,
             "message": "peer is busy",
+            "outcome": "busy",
             "payload": {},
             "shouldRetry": True,
             "retrySeconds": 1.0,

@@ -176,7 +176,7 @@ def test_giving_up_answers_everybody_before_the_goodbye() -> None:
     for name in ("b", "c"):
         bus.join(name, subscribe=["all"])
     single, several = sender.send("b", {}), sender.send("all", {})
-    bus.stop("the bus is stopping")
+    bus.stop()
     assert _messages(single) == ["the bus is stopping"]
     assert [ack.message for ack in several.result.acks] == ["the bus is stopping"] * 2
     assert not sender.is_connected

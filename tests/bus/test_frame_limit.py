@@ -10,6 +10,7 @@ import pytest
 
 from busd.bus.access import Grant
 from busd.testing import MemoryBus, ScriptedPeer
+from busd.testing.answers import ReceiptSeen
 from busd.wire.connection import WireLimits
 from busd.wire.credentials import Credentials
 
@@ -35,6 +36,7 @@ def test_a_message_that_has_grown_over_the_limit_on_its_way_is_a_failed_ack() ->
     [ack] = last(sender)["result"]["acks"]
     assert (ack["success"], ack["clientId"]) == (False, "b")
     assert ack["message"] == f"message is too large: the peer takes {LIMIT} bytes"
+    assert ack["outcome"] == "too_large"
     assert not receiver.inbox
     assert receiver.call("ping", {}).result
 
@@ -108,6 +110,49 @@ def test_the_answers_to_a_batch_fit_into_one_frame() -> None:
     assert answers[-1].error is not None
     assert answers[-1].error.code == -32004
     assert largest(peer) <= LIMIT
+
+
+def test_a_message_of_a_full_batch_that_was_delivered_is_answered_with_a_receipt() -> None:
+    """An error would make the sender send it again."""
+    bus = MemoryBus(wire=WIRE)
+    sender, worker = bus.join("a"), bus.join("b")
+    for team_member in range(3):
+        bus.join(f"t{team_member}", subscribe=["team"])
+    to_one = [("sendMessage", {"to": "b", "messageId": f"m{n}", "payload": {}}) for n in range(15)]
+    to_all = ("sendMessage", {"to": "team", "payload": {}})
+    to_none = ("sendMessage", {"to": "nobody", "messageId": "é" * 100, "payload": {}})
+    answers = sender.batch(("getStatus", {}), *to_one, to_all, ("ping", {}), to_none)
+    for _ in to_one:
+        worker.next_message().ack({"text": "x" * 400})
+    bus.advance(61)  # the team does not answer
+    assert largest(sender) <= LIMIT
+    receipts = [msgspec.json.decode(answer.raw, type=ReceiptSeen) for answer in answers[1:17]]
+    assert [receipt.message_id for receipt in receipts[:15]] == [f"m{n}" for n in range(15)]
+    assert all(receipt.accepted for receipt in receipts)
+    assert [len(each.acks) + each.acks_left_out for each in receipts] == [1] * 15 + [3]
+    assert receipts[0].acks[0].payload == {"text": "x" * 400}
+    assert receipts[14].acks_left_out == 1
+    assert answers[-1].result["undelivered"] == "no route"
+
+
+@pytest.mark.parametrize("message_id", [None, "", 0, 7, "\x01" * 40, "é" * 40, "m"])
+def test_the_shortest_receipt_has_room_in_a_batch_whatever_its_ids_are(message_id: object) -> None:
+    bus = MemoryBus(wire=WIRE)
+    sender, worker = bus.join("a"), bus.join("b")
+    message = ("sendMessage", {"to": "b", "messageId": message_id, "payload": {}})
+    largest_batch = sender.batch(message)
+    while True:
+        handed = list(worker.inbox)
+        answers = sender.batch(*[message] * (len(largest_batch) + 1))
+        if len(worker.inbox) == len(handed):
+            break  # refused as a whole, and not delivered
+        largest_batch = answers
+    for each in handed:
+        each.fail("x" * 1_000)
+    assert all(answer.result["accepted"] for answer in largest_batch)
+    assert largest_batch[-1].result["acksLeftOut"] == 1
+    assert largest(sender) <= LIMIT
+    assert sender.is_connected
 
 
 def test_a_batch_whose_errors_alone_are_too_large_is_refused_as_a_whole() -> None:

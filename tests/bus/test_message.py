@@ -4,28 +4,50 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
-from busd.bus.message import Ack, read_ack
+from busd.bus.message import Ack, Outcome, PeerAck, read_ack
 from busd.testing import MemoryBus
 
 
 @pytest.mark.parametrize(
     ("result", "ack"),
     [
-        (b"null", Ack()),
-        (b"{}", Ack()),
-        (b'{"success":null,"message":null,"payload":null,"retrySeconds":null}', Ack()),
-        (b'{"success":false,"message":"no"}', Ack(False, "no")),
-        (b'{"payload": { "a" : 1 } }', Ack(payload=Raw(b'{ "a" : 1 }'))),
-        (b'{"shouldRetry":true,"retrySeconds":2.5}', Ack(should_retry=True, retry_seconds=2.5)),
-        (b'{"clientId":"somebody:else","other":[1]}', Ack()),
+        (b"null", PeerAck()),
+        (b"{}", PeerAck()),
+        (b'{"success":null,"message":null,"payload":null,"retrySeconds":null}', PeerAck()),
+        (b'{"success":false,"message":"no"}', PeerAck(False, "no")),
+        (b'{"payload": { "a" : 1 } }', PeerAck(payload=Raw(b'{ "a" : 1 }'))),
+        (b'{"shouldRetry":true,"retrySeconds":2.5}', PeerAck(True, "", True, 2.5)),
+        (b'{"other":[1]}', PeerAck()),
     ],
 )
-def test_what_is_missing_or_null_has_its_default(result: bytes, ack: Ack) -> None:
-    read = read_ack(Raw(result))
-    assert msgspec.json.encode(read) == msgspec.json.encode(ack)
-    assert read.client_id is UNSET
+def test_what_is_missing_or_null_has_its_default(result: bytes, ack: PeerAck) -> None:
+    assert msgspec.json.encode(read_ack(Raw(result))) == msgspec.json.encode(ack)
+
+
+@pytest.mark.parametrize("success", [b"false", b"true", b"null"])  # null is read leniently
+def test_who_answered_and_the_outcome_are_not_for_the_peer_to_say(success: bytes) -> None:
+    bus = MemoryBus()
+    sender, worker = bus.join("a"), bus.join("b")
+    sent = sender.send("b", {})
+    members = b',"clientId":"somebody:else","outcome":"busy"}'
+    worker.next_message().answer_raw(b'{"success":' + success + members)
+    [ack] = sent.result.acks
+    assert (ack.client_id, ack.outcome) == ("b", "")
+
+
+@pytest.mark.parametrize(
+    ("ack", "outcome"),
+    [
+        (b"{}", Outcome.OK),
+        (b'{"success":false}', Outcome.REFUSED),
+        (b'{"success":false,"outcome":"lost"}', Outcome.LOST),
+        (b'{"success":false,"outcome":"of a later version"}', Outcome.REFUSED),
+    ],
+)
+def test_a_client_reads_the_outcome_from_an_ack(ack: bytes, outcome: Outcome) -> None:
+    assert msgspec.json.decode(ack, type=Ack).outcome is outcome
 
 
 @pytest.mark.parametrize(
@@ -53,4 +75,4 @@ def test_an_ack_whose_payload_is_no_object_is_malformed(payload: bytes) -> None:
     worker.next_message().answer_raw(b'{"success":true,"payload":' + payload + b"}")
     ack = answer.result.acks[0]
     assert (ack.success, ack.payload) == (False, {})
-    assert ack.message.startswith("malformed answer")
+    assert ack.outcome == Outcome.MALFORMED

@@ -10,7 +10,7 @@ from msgspec import UNSET, Raw
 
 from busd.bus.bus import Bus
 from busd.bus.delivery import Delivery, FanOut
-from busd.bus.message import Ack, Message
+from busd.bus.message import Ack, Message, Outcome
 from busd.bus.peer import RemotePeer
 from busd.bus.routes import Routes
 from busd.rpc.endpoint import Batch, Endpoint
@@ -61,7 +61,7 @@ def never_gives_up_waiting(patch: pytest.MonkeyPatch) -> None:
 
 
 def gives_up_waiting_too_early(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Bus, "sweep", lambda self: self.give_up("no answer in time"))
+    patch.setattr(Bus, "sweep", lambda self: self.give_up(Outcome.TIMEOUT))
 
 
 def keeps_stale_routes(patch: pytest.MonkeyPatch) -> None:
@@ -87,13 +87,15 @@ def overlooks_new_globs(patch: pytest.MonkeyPatch) -> None:
 
 
 def hands_over_in_another_order(patch: pytest.MonkeyPatch) -> None:
-    send = Connection.send
+    hand_over = RemotePeer.hand_over
 
-    def jumping_the_queue(self: Connection, frame: bytes) -> None:
-        send(self, frame)
-        self.out.sort(reverse=True)
+    def jumping_the_queue(
+        self: RemotePeer, message: Message, frame: bytes, delivery: Delivery
+    ) -> None:
+        hand_over(self, message, frame, delivery)
+        self.connection.out.sort(reverse=True)
 
-    patch.setattr(Connection, "send", jumping_the_queue)
+    patch.setattr(RemotePeer, "hand_over", jumping_the_queue)
 
 
 def hands_over_twice(patch: pytest.MonkeyPatch) -> None:
@@ -162,12 +164,14 @@ def changes_payloads(patch: pytest.MonkeyPatch) -> None:
 
 
 def loses_the_last_answer_of_a_batch(patch: pytest.MonkeyPatch) -> None:
-    make = Batch.__init__
+    add = Batch.add
 
-    def short(self: Batch, endpoint: Any, expected: int, room: float) -> None:
-        make(self, endpoint, max(1, expected - 1), room)
+    def short(self: Batch, answer: bytes) -> None:
+        if len(self._answers) == self._expected - 2:
+            self._expected -= 1
+        add(self, answer)
 
-    patch.setattr(Batch, "__init__", short)
+    patch.setattr(Batch, "add", short)
 
 
 def drops_the_half_closed(patch: pytest.MonkeyPatch) -> None:

@@ -30,12 +30,18 @@ def ack_of(success: bool = True, message: str = "", payload: object = None) -> A
     return {"success": success, "message": message, "payload": {} if payload is None else payload}
 
 
-BUSY = ack_of(False, "peer is busy") | {"shouldRetry": True, "retrySeconds": 1}
-LEFT = ack_of(False, "peer left before it answered")
-LATE = ack_of(False, "no answer in time")
+BUSY = ack_of(False, "peer is busy") | {
+    "shouldRetry": True,
+    "retrySeconds": 1,
+    "outcome": "busy",
+}
+LEFT = ack_of(False, "peer left before it answered") | {"outcome": "lost"}
+LATE = ack_of(False, "no answer in time") | {"outcome": "timeout"}
 LEFT_OUT = "payload left out: the acks together are too large"
 
-MALFORMED = ack_of(False, "malformed answer: not the result of a processMessage")
+MALFORMED = ack_of(False, "malformed answer: not the result of a processMessage") | {
+    "outcome": "malformed"
+}
 
 
 def left_out(ack: Ack) -> Ack:
@@ -60,6 +66,7 @@ def replies(token: str, padding: str) -> list[Reply]:
             f'"result":{json.dumps({"success": False, "shouldRetry": True, "retrySeconds": 3})}',
             ack_of(False) | {"shouldRetry": True, "retrySeconds": 3},
         ),
+        Reply('"result":{"success":false,"outcome":"busy"}', ack_of(False)),
         Reply('"result":{}', ack_of()),
         Reply('"result":null', ack_of()),
         Reply('"result":17', MALFORMED),

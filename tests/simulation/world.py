@@ -91,6 +91,9 @@ class World:
         def effect() -> None:
             if asked:
                 actor.groups.append(Group(asked, is_batch))
+            for each in asked:
+                if each.record is not None:
+                    each.record.is_in_batch = is_batch
 
         return effect
 
