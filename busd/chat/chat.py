@@ -79,6 +79,9 @@ class Chat:
             await work()
         except ENDINGS as problem:
             self.leave(problem)
+        except BaseException:
+            self.console.close()  # a prompt is not cancelled
+            raise
 
     def leave(self, problem: Exception | None = None) -> None:
         """End the chat."""
@@ -137,9 +140,14 @@ class Chat:
         name = text.split()[0]
         if name not in commands:
             self.screen.note(f"Unknown command {name}. Type /help for a list.")
-            return
+        elif self.console.is_interactive:
+            self.start_soon(lambda: self._run_command(commands[name]))  # the prompt stays open
+        else:
+            await self._run_command(commands[name])
+
+    async def _run_command(self, command: Command) -> None:
         try:
-            await commands[name](self)
+            await command(self)
         except BusdError as problem:
             self.screen.complain(str(problem))
 
@@ -176,14 +184,8 @@ class Chat:
         if not running or running & self._interrupted:
             return False
         self._interrupted = running
-        self.start_soon(self._stop_or_complain)
+        self.start_soon(lambda: self._run_command(Chat.stop))
         return True
-
-    async def _stop_or_complain(self) -> None:
-        try:
-            await self.stop()
-        except BusdError as problem:
-            self.screen.complain(str(problem))
 
     # How a turn ends
 

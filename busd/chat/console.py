@@ -1,4 +1,4 @@
-"""Where a chat reads and prints: a terminal (`busd.chat.terminal`), or a pipe (here)."""
+"""Where a chat reads and prints: a pipe or a simple terminal (here), or `busd.chat.terminal`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import click
 
 from busd.errors import BusdError
 
+PROMPT = "> "
 MAX_LINE_BYTES = 1 << 20  # more than a bus takes in one message by default
 _CHUNK_BYTES = 1 << 16
 
@@ -40,12 +41,20 @@ class Console(Protocol):
 
 
 def open_console(status: Callable[[], str], on_interrupt: Callable[[], None]) -> Console:
-    """Return the terminal if a person is at both ends of it, otherwise the pipe."""
+    """Return the console for this standard input and output."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return PipeConsole()
+    if is_simple_terminal():
+        return LineConsole()
+    # Imported here: it takes a while, and scripts do without it.
     from busd.chat.terminal import TerminalConsole
 
     return TerminalConsole(status, on_interrupt)
+
+
+def is_simple_terminal() -> bool:
+    """Return whether the terminal knows no escape sequences, such as the shell of an editor."""
+    return os.environ.get("TERM", "dumb") in ("dumb", "unknown")
 
 
 class PipeConsole:
@@ -101,6 +110,31 @@ class PipeConsole:
         rest = self._buffer.decode()
         self._buffer.clear()
         return rest
+
+
+class LineConsole(PipeConsole):
+    """A terminal that edits lines by itself and can only print."""
+
+    is_interactive = True
+    _is_at_prompt = False
+
+    async def read(self) -> str | None:
+        self._prompt()
+        self._is_at_prompt = True
+        line = await super().read()
+        self._is_at_prompt = False
+        return line
+
+    def write(self, write: Callable[[], None]) -> None:
+        if not self._is_at_prompt:
+            write()
+            return
+        click.echo()
+        write()
+        self._prompt()
+
+    def _prompt(self) -> None:
+        click.echo(PROMPT, nl=False)
 
 
 def check_size(line_bytes: int) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 
 import click
 
-from busd.chat.console import Console
+from busd.chat.console import Console, is_simple_terminal
 from busd.ops.output import printable
 
 
@@ -18,7 +18,7 @@ class Screen:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._unfinished = ""  # the beginning of a line that is being streamed
-        self._color = False if "NO_COLOR" in os.environ else None
+        self._color = False if "NO_COLOR" in os.environ or is_simple_terminal() else None
 
     def stream(self, text: str) -> None:
         """Print text that continues the streamed line."""

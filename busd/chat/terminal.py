@@ -7,24 +7,23 @@ drawn as part of the prompt and printed above it when it is complete.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 import anyio
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import get_app, get_app_or_none, run_in_terminal
+from prompt_toolkit.application import run_in_terminal
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.utils import get_cwidth
 
-from busd.chat.console import check_size
+from busd.chat.console import PROMPT, check_size
 from busd.wire.places import state_directory
 
-_PROMPT = "> "
 _REFRESH_SECONDS = 0.5
-_HISTORY_ENTRIES = 1_000
+_MAX_HISTORY_ENTRIES = 2_000
 _MAX_ENTRY_CHARACTERS = 4_096
 _ROWS_BELOW_PREVIEW = 4  # at least, for the prompt and the status line
 
@@ -49,10 +48,12 @@ class TerminalConsole:
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        try:
-            yield
-        finally:
-            self._write_all()
+        # Raw also between two prompts: the terminal would echo keys that are pressed there.
+        with self._session.input.raw_mode():
+            try:
+                yield
+            finally:
+                self._write_all()
 
     async def read(self) -> str | None:
         """Return what is typed or pasted up to Enter; raise UnicodeError if it is not UTF-8."""
@@ -71,14 +72,14 @@ class TerminalConsole:
 
     def close(self) -> None:
         self._is_closed = True
-        app = get_app_or_none()
-        if app is not None and app.is_running and not app.is_done:
+        app = self._session.app
+        if app.is_running and not app.is_done:
             app.exit(exception=EOFError)
 
     def write(self, write: Callable[[], None]) -> None:
-        if not self._unwritten:
-            run_in_terminal(self._write_all)
         self._unwritten.append(write)
+        if len(self._unwritten) == 1:
+            self._writing = run_in_terminal(self._write_all)
 
     def _write_all(self) -> None:
         while self._unwritten:
@@ -89,12 +90,12 @@ class TerminalConsole:
         self._session.app.invalidate()
 
     def _prompt(self) -> str:
-        app = get_app()
+        app = self._session.app
         if app.is_done:  # what stays on the screen is what was typed
-            return _PROMPT
+            return PROMPT
         size = app.output.get_size()
         rows = _wrap(self._preview.expandtabs(), size.columns)
-        return "\n".join([*rows[-max(1, size.rows - _ROWS_BELOW_PREVIEW) :], _PROMPT])
+        return "\n".join([*rows[-max(1, size.rows - _ROWS_BELOW_PREVIEW) :], PROMPT])
 
 
 def _bind_keys(on_interrupt: Callable[[], None]) -> KeyBindings:
@@ -124,21 +125,8 @@ def _wrap(text: str, columns: int) -> list[str]:
     return rows
 
 
-class _PrivateHistory(FileHistory):
-    """The latest messages, in a file that only its owner can read."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
-        path.chmod(0o600)
-        self._latest = list(islice(super().load_history_strings(), _HISTORY_ENTRIES))
-        os.truncate(path, 0)
-        for text in reversed(self._latest):
-            self.store_string(text)
-
-    def load_history_strings(self) -> Iterable[str]:
-        return self._latest
+class _LimitedHistory(FileHistory):
+    """A history without long texts, for which a full disk is no problem."""
 
     def store_string(self, string: str) -> None:
         if len(string) > _MAX_ENTRY_CHARACTERS:
@@ -146,11 +134,28 @@ class _PrivateHistory(FileHistory):
         try:
             super().store_string(string)
         except OSError:
-            pass  # a full disk is no reason to refuse a message
+            pass  # no reason to refuse a message
 
 
 def _open_history(path: Path) -> History:
+    """Return the history of earlier chats, in a file that only its owner can read."""
     try:
-        return _PrivateHistory(path)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+        path.chmod(0o600)
+        _shorten_history(path)
     except OSError:
         return InMemoryHistory()  # a directory that is not ours
+    return _LimitedHistory(path)
+
+
+def _shorten_history(path: Path) -> None:
+    """Keep the latest entries of a history that has grown too long."""
+    entries = list(FileHistory(path).load_history_strings())  # the latest first
+    if len(entries) <= _MAX_HISTORY_ENTRIES:
+        return
+    with NamedTemporaryFile(dir=path.parent, delete=False) as file:  # with mode 0600
+        shortened = FileHistory(file.name)
+    for text in reversed(entries[: _MAX_HISTORY_ENTRIES // 2]):
+        shortened.store_string(text)
+    Path(file.name).replace(path)
