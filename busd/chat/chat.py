@@ -1,4 +1,4 @@
-"""A chat with an agent: what a person says is a turn, which lasts until it is answered."""
+"""A chat with an agent: each message that is typed begins a turn, which lasts until its answer."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 import anyio
 import click
 
-from busd.chat.hearing import Hearing
-from busd.chat.input import ChatInput
-from busd.chat.saying import Saying
+from busd.chat.console import open_console
+from busd.chat.open_turns import OpenTurn, OpenTurns
+from busd.chat.receiving import Receiver
 from busd.chat.screen import Screen
-from busd.chat.turn import Turn
-from busd.chat.turns import Turns
+from busd.chat.sending import Sender
 from busd.errors import BusdError, CallRefused, ConnectionLost, NoAnswer
 from busd.vocabulary.addresses import event_address
 
@@ -24,10 +23,9 @@ if TYPE_CHECKING:
 
 Command = Callable[["Chat"], Awaitable[None]]
 Work = Callable[[], Awaitable[None]]
-# What ends a chat; `main` has the words and the exit code for each.
+# What ends a chat; `main` has the message and the exit code for each.
 ENDINGS = (BusdError, click.ClickException, click.exceptions.Exit, UnicodeError, OSError)
 _STOP_SECONDS = 2.0  # that a script waits for the agent to stop
-_TICK_SECONDS = 0.5
 
 
 class Chat:
@@ -36,28 +34,28 @@ class Chat:
     def __init__(self, bus: Client, to: str, *, as_json: bool, answer_seconds: float) -> None:
         self.bus = bus
         self.is_json = as_json
-        self.typed = ChatInput()
-        self.screen = Screen(self.typed)
-        self._reading = anyio.CancelScope()
-        self.turns = Turns(on_idle=lambda: self._reading.cancel())
-        self.hearing = Hearing(self)
-        self.saying = Saying(self, to)
-        self.hears_events = False
+        self.console = open_console(self._status, self._interrupt)
+        self.screen = Screen(self.console)
+        self.turns = OpenTurns()
+        self.receiver = Receiver(self)
+        self.sender = Sender(self, to)
+        self.gets_events = False
+        self._is_connected = True
+        self._interrupted: set[str] = set()  # turns that were open at the last Ctrl-C
         self._answer_seconds = answer_seconds
         self._problem: Exception | None = None
 
     async def run(self, commands: dict[str, Command]) -> None:
-        """Talk until standard input ends or somebody leaves; raises what ended it early."""
-        # A lost line is told in our own words; the client's log would stand between the answers.
+        """Run until standard input ends or somebody leaves; raise what ended it early."""
+        # The chat reports lost connections itself; the client's log would disturb the answers.
         logging.getLogger("busd.client").setLevel(logging.ERROR)
         await self._subscribe()
-        with self.typed.open():
+        with self.console.open():
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
-                self.bus.on_line(self._tell_line)
-                tasks.start_soon(self._guarded, self.hearing.listen)
+                self.bus.on_line(self._report_connection)
+                tasks.start_soon(self._guarded, self.receiver.serve)
                 tasks.start_soon(self._obey_signals)
-                tasks.start_soon(self._guarded, self._show_waiting)
                 await self._guarded(lambda: self._read_all(commands))
                 tasks.cancel_scope.cancel()
             self.screen.end_line()
@@ -65,12 +63,12 @@ class Chat:
             raise self._problem
 
     async def _subscribe(self) -> None:
-        """Subscribe to what agents tell while they work; a chat goes on without, if it must."""
+        """Subscribe to the events of agents at work; without permission the chat goes on."""
         try:
             await self.bus.subscribe(event_address(self.bus.client_id))
-            self.hears_events = True
+            self.gets_events = True
         except CallRefused as refusal:
-            self.screen.note(f"what the agent does meanwhile is not shown: {refusal}")
+            self.screen.note(f"the agent's progress is not shown: {refusal}")
 
     def start_soon(self, work: Work) -> None:
         self._tasks.start_soon(self._guarded, work)
@@ -81,13 +79,30 @@ class Chat:
             await work()
         except ENDINGS as problem:
             self.leave(problem)
+        except BaseException:
+            self.console.close()  # a prompt is not cancelled
+            raise
 
     def leave(self, problem: Exception | None = None) -> None:
         """End the chat."""
         self._problem = self._problem or problem
+        self.console.close()
         self._tasks.cancel_scope.cancel()
 
-    # What is typed
+    def _status(self) -> str:
+        """Return the status line."""
+        first = self.turns.first()
+        if not self._is_connected:
+            return "connection lost; reconnecting…"
+        if self.turns.prompt is not None:
+            return "the agent waits for your answer"
+        if first is None:
+            return f"{self.bus.client_id} → {self.sender.to}"
+        if any(turn.streamed for turn in self.turns.open.values()):
+            return "streaming; Ctrl-C stops it"
+        return f"waiting {anyio.current_time() - first.started_at:.0f} s; Ctrl-C stops it"
+
+    # Input
 
     async def _read_all(self, commands: dict[str, Command]) -> None:
         while (line := await self._next_line()) is not None:
@@ -95,21 +110,16 @@ class Chat:
             if text.startswith("/") and not text.startswith("//") and "\n" not in text:
                 await self._obey(text, commands)
             elif self.turns.prompt is not None:
-                self.saying.answer(self.turns.prompt, text)
+                self.sender.answer(self.turns.prompt, text)
             elif text:
-                self.saying.say(text[1:] if text.startswith("//") else line.rstrip("\n"))
-        if self.turns.prompt is not None and not self.typed.is_edited:
+                self.sender.begin_turn(text[1:] if text.startswith("//") else line.rstrip("\n"))
+        if self.turns.prompt is not None and not self.console.is_interactive:
             raise BusdError("standard input ended before the question was answered")
 
     async def _next_line(self) -> str | None:
-        """Return the next line: from the prompt, or from below the words that are coming in."""
-        if not self.typed.is_edited:
+        if not self.console.is_interactive:
             await self._wait_for_answers()
-            return await self.typed.read()
-        while self.turns.open:
-            with anyio.CancelScope() as self._reading:  # until the last answer is in
-                return await self.typed.read()
-        return await self.typed.edit()
+        return await self.console.read()
 
     async def _wait_for_answers(self) -> None:
         with anyio.move_on_after(self._answer_seconds):
@@ -117,34 +127,27 @@ class Chat:
             return
         with anyio.move_on_after(_STOP_SECONDS):
             await self._cancel_all()
-        raise NoAnswer(f"no answer from {self.saying.to} in {self._answer_seconds:g} seconds")
+        raise NoAnswer(f"no answer from {self.sender.to} in {self._answer_seconds:g} seconds")
 
     async def _cancel_all(self) -> None:
-        """Ask the agent to stop whatever nobody waits for any more."""
         for turn in list(self.turns.open.values()):
             try:
-                await self.saying.cancel(turn)
+                await self.sender.cancel(turn)
             except BusdError:
-                continue  # it is given up in any case
-
-    async def _show_waiting(self) -> None:
-        """Show on a terminal, while an agent works and nothing comes, that it is waited for."""
-        while self.typed.is_edited and not self.is_json:
-            await self.turns.wait_for_work()
-            began = anyio.current_time()
-            while self.turns.is_at_work:
-                with anyio.move_on_after(_TICK_SECONDS):
-                    await self.turns.wait()
-                if self.turns.is_at_work:
-                    self.screen.wait(anyio.current_time() - began)
+                continue  # the chat ends in any case
 
     async def _obey(self, text: str, commands: dict[str, Command]) -> None:
         name = text.split()[0]
         if name not in commands:
-            self.screen.note(f"there is no {name}; /help names what there is, // begins a /text")
-            return
+            self.screen.note(f"Unknown command {name}. Type /help for a list.")
+        elif self.console.is_interactive:
+            self.start_soon(lambda: self._run_command(commands[name]))  # the prompt stays open
+        else:
+            await self._run_command(commands[name])
+
+    async def _run_command(self, command: Command) -> None:
         try:
-            await commands[name](self)
+            await command(self)
         except BusdError as problem:
             self.screen.complain(str(problem))
 
@@ -152,48 +155,42 @@ class Chat:
         """Ask the agent to stop the latest turn."""
         turn = self.turns.latest()
         if turn is None:
-            self.screen.note("nothing is being answered")
+            self.screen.note("no answer is in progress")
             return
-        why_not = await self.saying.cancel(turn)
+        why_not = await self.sender.cancel(turn)
         self.screen.note(f"no longer waiting: {why_not}" if why_not else "stopped")
         self.end_turn(turn)
 
-    async def _obey_signals(self) -> None:
-        """Ctrl-C clears a half-typed line, else stops the turn; with none, or again, it leaves.
+    # Interrupts
 
-        At the prompt it is no signal: see `ChatInput.edit`.
-        """
-        has_interrupted: set[str] = set()
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGCONT)
-        with anyio.open_signal_receiver(*numbers) as signals:
+    async def _obey_signals(self) -> None:
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async for number in signals:
-                if number == signal.SIGCONT:
-                    self.typed.resume()
-                    continue
-                if number == signal.SIGINT and self.typed.clear_line():
-                    self.screen.echo_interrupt()
-                    continue
-                running = set(self.turns.open)
-                if number == signal.SIGINT and running and not running & has_interrupted:
-                    has_interrupted = running
-                    self.screen.echo_interrupt()
-                    self.start_soon(self._stop_or_say_why)
-                    if self.typed.is_edited:
+                if number == signal.SIGINT and self._stop_once():
+                    if self.console.is_interactive:
                         continue
                     with anyio.move_on_after(_STOP_SECONDS):
-                        await self._wait_for_answers()
+                        await self.turns.wait()
                 self.leave(click.exceptions.Exit(128 + number))
 
-    async def _stop_or_say_why(self) -> None:
-        try:
-            await self.stop()
-        except BusdError as problem:
-            self.screen.complain(str(problem))
+    def _interrupt(self) -> None:
+        """Handle Ctrl-C on an empty line, which is a key and not a signal at the prompt."""
+        if not self._stop_once():
+            self.leave(click.exceptions.Exit(128 + signal.SIGINT))
+
+    def _stop_once(self) -> bool:
+        """Stop the latest turn; return False if there is none, or it was tried already."""
+        running = set(self.turns.open)
+        if not running or running & self._interrupted:
+            return False
+        self._interrupted = running
+        self.start_soon(lambda: self._run_command(Chat.stop))
+        return True
 
     # How a turn ends
 
-    def end_turn(self, turn: Turn, text: str | None = None) -> None:
-        """Show what was not streamed already, and wait for it no longer."""
+    def end_turn(self, turn: OpenTurn, text: str | None = None) -> None:
+        """Show the part of the answer that was not streamed, and end the turn."""
         if text is not None and not self.is_json:
             rest = turn.rest_of(text)
             if rest is None:
@@ -203,26 +200,27 @@ class Chat:
         self.screen.end_line()
         self.turns.end(turn)
 
-    def fail(self, turn: Turn | None, problem: BusdError) -> None:
-        """A person is told and may go on; a script is not to take it for an answer."""
-        if not self.typed.is_edited:
-            self.leave(problem)  # first: the end of the turn would have the next line read
+    def fail(self, turn: OpenTurn | None, problem: BusdError) -> None:
+        """Report a failure: a terminal shows it, a script ends with it."""
+        if not self.console.is_interactive:
+            self.leave(problem)  # first: the end of the turn would make it read the next line
         if turn is not None:
             self.end_turn(turn)
         if turn is not None and isinstance(problem, (NoAnswer, ConnectionLost)):
             self.turns.expect_late(turn)
-        if self.typed.is_edited:
+        if self.console.is_interactive:
             self.screen.complain(str(problem))
 
-    def _tell_line(self, is_open: bool) -> None:
+    def _report_connection(self, is_open: bool) -> None:
         """Report that the connection was lost or restored; the fate of open turns is unknown."""
+        self._is_connected = is_open
         try:
             if is_open:
-                self.screen.note("the bus is back")
+                self.screen.note("connected again")
                 return
-            self.screen.note("the bus went away; waiting for it to come back …")
+            self.screen.note("connection lost; reconnecting…")
             for turn in list(self.turns.open.values()):
-                if turn.is_acked:  # else the call that waits for its ack learns of it
-                    self.fail(turn, NoAnswer("the bus went away before the answer came"))
+                if turn.is_acked:  # otherwise the call that waits for its ack reports it
+                    self.fail(turn, NoAnswer("connection lost before the answer came"))
         except ENDINGS as problem:
             self.leave(problem)

@@ -1,4 +1,4 @@
-"""`busd chat`: talk to an agent, through the same door as every bridge."""
+"""`busd chat`: talk to an agent, in the same way as every bridge does."""
 
 from __future__ import annotations
 
@@ -67,11 +67,12 @@ def chat(
     async def talk(bus: Client) -> None:
         from busd.chat.chat import Chat
 
-        conversation = Chat(bus, agent or _ROUTE, as_json=as_json, answer_seconds=timeout)
-        conversation.screen.whisper(f"you are {bus.client_id}; /help names the commands")
-        await conversation.run(_commands())
+        chat = Chat(bus, agent or _ROUTE, as_json=as_json, answer_seconds=timeout)
+        chat.screen.hint(f"you are {bus.client_id}; /help lists the commands")
+        await chat.run(_commands())
 
-    with_client(address, talk, name)
+    # uvloop would make the terminal non-blocking, for the shell as well.
+    with_client(address, talk, name, use_uvloop=False)
 
 
 def _login_name() -> str:
@@ -98,7 +99,10 @@ async def _show_agents(chat: Chat) -> None:
 
     found = await chat.bus.call("agents.list")
     chat.screen.end_line()
-    print_json(found) if chat.is_json else print_table(agent_rows(found["agents"]))
+    if chat.is_json:
+        chat.console.write(lambda: print_json(found))
+    else:
+        chat.console.write(lambda: print_table(agent_rows(found["agents"])))
 
 
 async def _stop(chat: Chat) -> None:
@@ -107,7 +111,7 @@ async def _stop(chat: Chat) -> None:
 
 async def _show_help(chat: Chat) -> None:
     chat.screen.end_line()
-    click.echo(_HELP, err=True)
+    chat.console.write(lambda: click.echo(_HELP, err=True))
 
 
 async def _quit(chat: Chat) -> None:

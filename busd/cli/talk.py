@@ -34,6 +34,7 @@ def with_client(
     talk: Callable[[Client], Awaitable[T]],
     name: str | None = None,
     timeout: float | None = None,
+    use_uvloop: bool = True,
 ) -> T:
     """Run a conversation with the bus to its end."""
     import anyio
@@ -47,7 +48,7 @@ def with_client(
         async with Client(name or _own_name(), address=address, **options) as bus:
             return await talk(bus)
 
-    return anyio.run(run, backend_options={"use_uvloop": True})
+    return anyio.run(run, backend_options={"use_uvloop": use_uvloop})
 
 
 def _own_name() -> str:

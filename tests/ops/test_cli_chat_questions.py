@@ -66,4 +66,4 @@ def test_a_chat_that_may_not_hear_events_is_told_and_gets_questions_as_replies(
             "chat", "--as", "ann", stdin="hi\n2\n", BUSD_TOKEN_FILE=str(tmp_path / "token")
         )
     assert (said.code, said.out) == (0, "Really?\n  1. yes\n  2. no\nno\n")
-    assert said.err.startswith("what the agent does meanwhile is not shown: ")
+    assert said.err.startswith("the agent's progress is not shown: ")
