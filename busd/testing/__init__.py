@@ -17,7 +17,7 @@ sleeps and is deterministic:
 
     sent = chat.send("agent:w", {"type": "hello"})
     bus.advance(61)  # nobody answers, and a minute passes
-    assert sent.result.acks[0].message == "no answer in time"
+    assert sent.result.acks[0].outcome == "timeout"
 
 A peer can also misbehave: `stop_reading`, `half_close`, `leave`, `feed` any bytes, answer late,
 twice or never; `bus.connect()` returns one that has not initialized.
