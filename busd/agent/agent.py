@@ -29,15 +29,15 @@ from anyio.abc import TaskStatus
 from msgspec import Raw
 
 from busd.agent.folder import make_workspace
-from busd.agent.identity import SYSTEM, Identity, default_client_id, read_identity
+from busd.agent.identity import SYSTEM, WorkerIdentity, default_client_id, read_identity
 from busd.agent.ledger import FILE_NAME, Asked, Ledger
 from busd.agent.prompt import Prompts
 from busd.agent.reception import add_handlers
 from busd.agent.reply import Replies
-from busd.agent.session import Session
+from busd.agent.session import AgentSettings
 from busd.agent.settings import WhenBusy
 from busd.agent.turn import Turn, TurnFailed
-from busd.agent.turns import Turns
+from busd.agent.turns import TurnQueue
 from busd.bus.address import check_name
 from busd.client.client import Client
 from busd.client.run import Loop, run, run_until_signal
@@ -80,9 +80,9 @@ class Agent:
         self.turn_seconds = turn_seconds
         # A folder that nobody named is not written to.
         self.data = make_workspace(self.workspace) / "data" if where else None
-        self.session = Session(talkto or said.talkto, self.workspace if where else None)
+        self.session = AgentSettings(talkto or said.talkto, self.workspace if where else None)
         self.ledger = Ledger(self.data / FILE_NAME if self.data else None)
-        self.turns = Turns(when_busy)
+        self.turns = TurnQueue(when_busy)
         self.prompts = Prompts()
         self.handler: Callable[[Turn], Any] | None = None
         self.listener: Callable[[TgReply, str], Any] | None = None
@@ -271,7 +271,7 @@ class _Greeting(TaskStatus[None]):
             self._greet()
 
 
-def _read_own_identity() -> Identity:
+def _read_own_identity() -> WorkerIdentity:
     """Read the identity from our own command line; a mistake there ends the program."""
     try:
         said = read_identity(sys.argv[1:])

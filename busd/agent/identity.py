@@ -18,7 +18,7 @@ _FLAGS = {
 }
 
 
-class Identity(NamedTuple):
+class WorkerIdentity(NamedTuple):
     """What a spawner says to the worker that it starts; "" where it said nothing."""
 
     client_id: str
@@ -27,7 +27,7 @@ class Identity(NamedTuple):
     reply_type: str
 
 
-def read_identity(arguments: Sequence[str]) -> Identity:
+def read_identity(arguments: Sequence[str]) -> WorkerIdentity:
     """Read the four flags wherever they stand; all other arguments are the program's own.
 
     Raise ConfigError for a flag without a value.
@@ -39,7 +39,9 @@ def read_identity(arguments: Sequence[str]) -> Identity:
             said[flag] = value if is_joined else following
             if not is_joined and (not following or following.partition("=")[0] in _FLAGS):
                 raise ConfigError(f"{flag} needs a value")
-    return Identity(*(said.get(flag) or os.environ.get(name, "") for flag, name in _FLAGS.items()))
+    return WorkerIdentity(
+        *(said.get(flag) or os.environ.get(name, "") for flag, name in _FLAGS.items())
+    )
 
 
 def default_client_id() -> str:

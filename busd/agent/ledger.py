@@ -25,7 +25,7 @@ _COMPACT_BYTES = 4 * 1024 * 1024
 _MAX_FILE_BYTES = 256 * 1024 * 1024
 
 
-class Key(NamedTuple):
+class TurnKey(NamedTuple):
     """What tells messages apart: ids are chosen by senders, so two may choose the same one."""
 
     sender: str
@@ -40,11 +40,11 @@ class Asked(msgspec.Struct, frozen=True):
     payload: Raw
 
     @property
-    def key(self) -> Key:
-        return Key(self.sender, self.message_id)
+    def key(self) -> TurnKey:
+        return TurnKey(self.sender, self.message_id)
 
 
-class Entry(msgspec.Struct, omit_defaults=True):
+class LedgerEntry(msgspec.Struct, omit_defaults=True):
     """One line of the file; `released`: its turn was stopped, and not for any fault of its own."""
 
     id: str
@@ -54,14 +54,14 @@ class Entry(msgspec.Struct, omit_defaults=True):
     times: int = 1
 
 
-_decode_entry = msgspec.json.Decoder(Entry).decode
+_decode_entry = msgspec.json.Decoder(LedgerEntry).decode
 
 
-def key_of(entry: Entry, taken: Iterable[Key]) -> Key:
+def key_of(entry: LedgerEntry, taken: Iterable[TurnKey]) -> TurnKey:
     """Return the key of an entry; older ledgers have a sender only where they say `taken`."""
     if entry.sender:
-        return Key(entry.sender, entry.id)
-    return next((key for key in taken if key.message_id == entry.id), Key("", entry.id))
+        return TurnKey(entry.sender, entry.id)
+    return next((key for key in taken if key.message_id == entry.id), TurnKey("", entry.id))
 
 
 class Ledger:
@@ -69,13 +69,13 @@ class Ledger:
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
-        self._done: dict[Key, None] = {}  # the last thousand, oldest first
-        self._open: dict[Key, Asked] = {}
-        self._starts: dict[Key, int] = {}
+        self._done: dict[TurnKey, None] = {}  # the last thousand, oldest first
+        self._open: dict[TurnKey, Asked] = {}
+        self._starts: dict[TurnKey, int] = {}
         self._bytes_after_compacting = 0
         self._load()
 
-    def knows(self, key: Key) -> bool:
+    def knows(self, key: TurnKey) -> bool:
         return key in self._open or key in self._done
 
     def unanswered(self) -> list[Asked]:
@@ -83,22 +83,22 @@ class Ledger:
         return list(self._open.values())
 
     def take(self, asked: Asked) -> None:
-        self._note(Entry(asked.message_id, "taken", asked.sender, asked.payload))
+        self._note(LedgerEntry(asked.message_id, "taken", asked.sender, asked.payload))
 
-    def start(self, key: Key) -> int:
+    def start(self, key: TurnKey) -> int:
         """Note that its turn begins; gives how often it has begun without an end."""
-        self._note(Entry(key.message_id, "started", key.sender))
+        self._note(LedgerEntry(key.message_id, "started", key.sender))
         return self._starts.get(key, 0)
 
-    def release(self, keys: Iterable[Key]) -> None:
+    def release(self, keys: Iterable[TurnKey]) -> None:
         for sender, message_id in keys:
-            self._note(Entry(message_id, "released", sender))
+            self._note(LedgerEntry(message_id, "released", sender))
 
-    def finish(self, keys: Iterable[Key]) -> None:
+    def finish(self, keys: Iterable[TurnKey]) -> None:
         for sender, message_id in keys:
-            self._note(Entry(message_id, "done", sender))
+            self._note(LedgerEntry(message_id, "done", sender))
 
-    def _note(self, entry: Entry) -> None:
+    def _note(self, entry: LedgerEntry) -> None:
         self._apply(entry)
         if self._file is None:
             return
@@ -110,7 +110,7 @@ class Ledger:
             # Better an answer that a restart forgets than none.
             log.warning("%s cannot be written: %s", self._file, problem)
 
-    def _apply(self, entry: Entry) -> None:
+    def _apply(self, entry: LedgerEntry) -> None:
         key = key_of(entry, self._open)
         match entry.state:
             case "taken":
@@ -147,11 +147,11 @@ class Ledger:
 
     def _compact(self, file: Path) -> None:
         """Write only what still matters."""
-        entries = [Entry(each.message_id, "done", each.sender) for each in self._done]
+        entries = [LedgerEntry(each.message_id, "done", each.sender) for each in self._done]
         for key, asked in self._open.items():
-            entries.append(Entry(asked.message_id, "taken", asked.sender, asked.payload))
+            entries.append(LedgerEntry(asked.message_id, "taken", asked.sender, asked.payload))
             if starts := self._starts.get(key):
-                entries.append(Entry(asked.message_id, "started", asked.sender, times=starts))
+                entries.append(LedgerEntry(asked.message_id, "started", asked.sender, times=starts))
         content = b"".join(msgspec.json.encode(entry) + b"\n" for entry in entries)
         write_private(file, content)
         self._bytes_after_compacting = len(content)

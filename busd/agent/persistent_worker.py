@@ -39,7 +39,7 @@ class Said(msgspec.Struct):
     error: str | None = None
 
 
-class Conversation:
+class ProgramConversation:
     """A running program, and how to end it."""
 
     def __init__(self, program: Program, ended: anyio.Event) -> None:
@@ -68,10 +68,10 @@ class PersistentWorker:
         self._is_streaming = is_streaming
         self._until = until.encode()
         self._prompt = prompt.encode()
-        self._talk: Callable[[Turn, Conversation], Awaitable[str]] = (
+        self._talk: Callable[[Turn, ProgramConversation], Awaitable[str]] = (
             self._talk_json if manner == "json" else self._talk_lines
         )
-        self._conversation: Conversation | None = None
+        self._conversation: ProgramConversation | None = None
 
     async def answer(self, turn: Turn) -> str:
         """Have the program answer; one that failed, or was interrupted, is started anew."""
@@ -85,7 +85,7 @@ class PersistentWorker:
             await self._end(conversation)
             raise
 
-    async def _running(self) -> Conversation:
+    async def _running(self) -> ProgramConversation:
         """Return the conversation; it begins with the first message, and again after an end."""
         found = self._conversation
         if found is not None and found.program.exit_code is None and not found.ended.is_set():
@@ -93,11 +93,11 @@ class PersistentWorker:
         if found is not None:
             await self._end(found)
         self._conversation = None
-        started: Conversation = await self._agent.tasks.start(self._run)
+        started: ProgramConversation = await self._agent.tasks.start(self._run)
         self._conversation = started
         return started
 
-    async def _run(self, *, task_status: TaskStatus[Conversation]) -> None:
+    async def _run(self, *, task_status: TaskStatus[ProgramConversation]) -> None:
         """Run the program until it ends, or is not wanted any more."""
         about = environment_of_agent(self._agent)
         ended = anyio.Event()
@@ -105,7 +105,7 @@ class PersistentWorker:
             async with open_program(
                 self._command, self._agent.workspace, about, has_stdin=True
             ) as program:
-                conversation = Conversation(program, ended)
+                conversation = ProgramConversation(program, ended)
                 task_status.started(conversation)
                 with conversation.scope:
                     await program.complaints.read()
@@ -114,12 +114,12 @@ class PersistentWorker:
         finally:
             ended.set()
 
-    async def _end(self, conversation: Conversation) -> None:
+    async def _end(self, conversation: ProgramConversation) -> None:
         conversation.scope.cancel()
         with anyio.move_on_after(_END_SECONDS, shield=True):
             await conversation.ended.wait()
 
-    async def _last_words(self, conversation: Conversation) -> str:
+    async def _last_words(self, conversation: ProgramConversation) -> str:
         """Return how it ended; a program that was told to leave and did is not at fault."""
         with anyio.move_on_after(_LAST_WORDS_SECONDS):
             await conversation.program.wait()
@@ -132,7 +132,7 @@ class PersistentWorker:
 
     # Lines
 
-    async def _talk_lines(self, turn: Turn, conversation: Conversation) -> str:
+    async def _talk_lines(self, turn: Turn, conversation: ProgramConversation) -> str:
         output = conversation.output
         if self._prompt and not conversation.is_greeted:
             await output.read_until_prompt(self._prompt)
@@ -158,7 +158,7 @@ class PersistentWorker:
         return answer.strip("\n") or NO_OUTPUT
 
     async def _with_input(
-        self, conversation: Conversation, line: str, read: Callable[[], Awaitable[str]]
+        self, conversation: ProgramConversation, line: str, read: Callable[[], Awaitable[str]]
     ) -> str:
         """Write while we read: a program that answers before it has read all must not hang."""
         answer, problem = "", None
@@ -175,7 +175,7 @@ class PersistentWorker:
 
     # JSON
 
-    async def _talk_json(self, turn: Turn, conversation: Conversation) -> str:
+    async def _talk_json(self, turn: Turn, conversation: ProgramConversation) -> str:
         await self._drop_stale(conversation.output)
         asked = {"text": turn.text, "message_id": turn.message_id, "sender": turn.sender}
         line = msgspec.json.encode(asked).decode() + "\n"
@@ -183,7 +183,7 @@ class PersistentWorker:
             conversation, line, lambda: self._read_objects(turn, conversation)
         )
 
-    async def _read_objects(self, turn: Turn, conversation: Conversation) -> str:
+    async def _read_objects(self, turn: Turn, conversation: ProgramConversation) -> str:
         while True:
             line = await conversation.output.read_line()
             if not line.strip():

@@ -20,7 +20,7 @@ _MAX_SETTINGS_BYTES = 64 * 1024
 _MAX_FILE_BYTES = 1024 * 1024
 
 
-class Session:
+class AgentSettings:
     """`talkto` and the named settings, kept in the workspace's config.json.
 
     What was configured wins over the command line: a worker that is started again has the same

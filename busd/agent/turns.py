@@ -11,13 +11,13 @@ from busd.errors import Refuse
 if TYPE_CHECKING:
     from busd.agent.turn import Turn
 
-Outcome = Literal["queued", "merged", "interrupts"]
+Admission = Literal["queued", "merged", "interrupts"]
 MAX_WAITING = 100
 _MAX_MERGED_CHARACTERS = 1024 * 1024
 _RETRY_SECONDS = 5.0
 
 
-class Turns:
+class TurnQueue:
     """The turns of one agent, in order.
 
     `interrupt` and `merge` concern only what one and the same sender wrote: nobody ends another
@@ -29,7 +29,7 @@ class Turns:
         self.running: Turn | None = None
         self.waiting: deque[Turn] = deque()
 
-    def take(self, turn: Turn) -> Outcome:
+    def take(self, turn: Turn) -> Admission:
         """Put a turn where it belongs; raises Refuse if there is no place for it."""
         if self.all():
             match self.when_busy:

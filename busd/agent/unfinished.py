@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET
 
-from busd.agent.ledger import FILE_NAME, Entry, Key, key_of
+from busd.agent.ledger import FILE_NAME, LedgerEntry, TurnKey, key_of
 from busd.rpc.reading import Id
 from busd.vocabulary.payload import decode_payload
 
@@ -24,7 +24,7 @@ _MAX_LINE_BYTES = 4 * 1024 * 1024
 _MAX_ID_CHARACTERS = 256
 _SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-_decode_entry = msgspec.json.Decoder(Entry).decode
+_decode_entry = msgspec.json.Decoder(LedgerEntry).decode
 
 
 class UnfinishedTurn(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class UnfinishedTurn(msgspec.Struct, frozen=True):
 
 def unfinished_turns(workspace: Path) -> list[UnfinishedTurn]:
     """Return the turns that an agent has not finished, in order; none if that cannot be read."""
-    turns: dict[Key, UnfinishedTurn] = {}
+    turns: dict[TurnKey, UnfinishedTurn] = {}
     try:
         with os.fdopen(_open_ledger(workspace, os.O_RDONLY), "rb") as ledger:
             while ledger.tell() < _MAX_BYTES and (line := ledger.readline(_MAX_LINE_BYTES)):
@@ -49,14 +49,16 @@ def unfinished_turns(workspace: Path) -> list[UnfinishedTurn]:
 
 def finish_turns(workspace: Path, turns: Iterable[UnfinishedTurn]) -> None:
     """Note that an agent which has ended owes these no more; raises OSError if that fails."""
-    entries = [msgspec.json.encode(Entry(each.message_id, "done", each.sender)) for each in turns]
+    entries = [
+        msgspec.json.encode(LedgerEntry(each.message_id, "done", each.sender)) for each in turns
+    ]
     descriptor = _open_ledger(workspace, os.O_WRONLY | os.O_APPEND)
     with os.fdopen(descriptor, "wb") as ledger:
         # It begins with a line end: the last line may have been cut off.
         ledger.write(b"".join(b"\n" + entry for entry in entries) + b"\n")
 
 
-def _apply(turns: dict[Key, UnfinishedTurn], line: bytes) -> None:
+def _apply(turns: dict[TurnKey, UnfinishedTurn], line: bytes) -> None:
     try:
         entry = _decode_entry(line)
     except (msgspec.MsgspecError, RecursionError):
@@ -68,7 +70,7 @@ def _apply(turns: dict[Key, UnfinishedTurn], line: bytes) -> None:
         turns[key] = UnfinishedTurn(entry.id, _reply_to(entry), entry.sender)
 
 
-def _reply_to(entry: Entry) -> Id:
+def _reply_to(entry: LedgerEntry) -> Id:
     try:
         named = UNSET if entry.payload is UNSET else decode_payload(entry.payload).message_id
     except (msgspec.MsgspecError, RecursionError):

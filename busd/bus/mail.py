@@ -109,54 +109,54 @@ class Totals(msgspec.Struct, frozen=True):
 # Failures
 
 
-class Failure(msgspec.Struct, frozen=True):
+class MailFailure(msgspec.Struct, frozen=True):
     """Why an operation changed nothing."""
 
 
-class KeyReused(Failure, frozen=True):
+class KeyReused(MailFailure, frozen=True):
     """The sender used the key before, for another address or payload."""
 
     message_id: str  # of the first message
 
 
-class BoxFull(Failure, frozen=True):
+class BoxFull(MailFailure, frozen=True):
     """A limit is reached; `what` is the name of the limit in MailLimits."""
 
     what: str
     limit: int
 
 
-class TooLarge(Failure, frozen=True):
+class TooLarge(MailFailure, frozen=True):
     """The payload has more than MAX_PAYLOAD_BYTES."""
 
     limit: int = MAX_PAYLOAD_BYTES
 
 
-class Held(Failure, frozen=True):
+class Held(MailFailure, frozen=True):
     """Another holder has claimed the mailbox."""
 
     holder: str
 
 
-class NotHeld(Failure, frozen=True):
+class NotHeld(MailFailure, frozen=True):
     """The claim has ended: released, forfeited, or replaced by a later one."""
 
     address: str
 
 
-class NotFound(Failure, frozen=True):
+class NotFound(MailFailure, frozen=True):
     """There is no mail or dead letter of this id."""
 
     id: int
 
 
-class StoreBusy(Failure, frozen=True):
+class StoreBusy(MailFailure, frozen=True):
     """Too many operations wait to be written."""
 
     limit: int
 
 
-class StoreFailed(Failure, frozen=True):
+class StoreFailed(MailFailure, frozen=True):
     """The store could not write or read: nothing of it took effect."""
 
     problem: str

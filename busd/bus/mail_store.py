@@ -5,7 +5,7 @@ The bus submits operations and gets one outcome for each, in a callback on its o
     store.submit(Keep(mail), done)  # later: done(Kept(...)) or done(BoxFull(...))
 
 An outcome is a value: what the operation returns (`Operation[Kept]` returns `Kept`), or a
-`Failure`. A change is durable when its outcome arrives; until then it may or may not survive a
+`MailFailure`. A change is durable when its outcome arrives; until then it may or may not survive a
 crash. Operations take effect in the order of their submission, and each sees those before it.
 
 All times are the time of day in seconds since 1970, and are part of the operations: a store has no
@@ -30,15 +30,15 @@ from busd.bus.mail import (
     BoxSummary,
     DeadFilter,
     DeadLetter,
-    Failure,
     Kept,
     KnownAddress,
     Mail,
+    MailFailure,
     Totals,
 )
 
 R = TypeVar("R")
-Done = Callable[[R | Failure], None]
+Done = Callable[[R | MailFailure], None]
 
 
 class Operation(msgspec.Struct, Generic[R]):

@@ -113,7 +113,7 @@ class GetStatusParams(msgspec.Struct):
     after: str | UnsetType = UNSET  # the connectionId of the last one already seen
 
 
-class Status(msgspec.Struct, rename="camel"):
+class BusStatus(msgspec.Struct, rename="camel"):
     server_id: str
     connections: list[ConnectionStatus]
     more_connections: int | UnsetType = UNSET  # how many did not fit: ask again with `after`
@@ -215,10 +215,10 @@ def ping(peer: RemotePeer, params: Nothing, asker: Asker, request_id: RequestId,
     return Pong(now.replace("+00:00", "Z"))
 
 
-@methods.register("getStatus", GetStatusParams, Status, errors=(InvalidParams,))
+@methods.register("getStatus", GetStatusParams, BusStatus, errors=(InvalidParams,))
 def get_status(
     peer: RemotePeer, params: GetStatusParams, asker: Asker, request_id: RequestId, /
-) -> Status:
+) -> BusStatus:
     """List who is connected and what they subscribed to, as many as fit into one frame."""
     seen = 0 if params.after is UNSET else _number_of(params.after)
     members = peer.bus.peers
@@ -238,7 +238,7 @@ def get_status(
             break
         shown.append(Raw(entry))
         seen = member.number
-    status = Status(peer.bus.server_id, shown)
+    status = BusStatus(peer.bus.server_id, shown)
     if more := members.count_after(seen):
         status.more_connections = more
     return status

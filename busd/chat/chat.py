@@ -21,14 +21,14 @@ from busd.vocabulary.addresses import event_address
 if TYPE_CHECKING:
     from busd.client.client import Client
 
-Command = Callable[["Chat"], Awaitable[None]]
+Command = Callable[["TerminalChat"], Awaitable[None]]
 Work = Callable[[], Awaitable[None]]
 # What ends a chat; `main` has the message and the exit code for each.
 ENDINGS = (BusdError, click.ClickException, click.exceptions.Exit, UnicodeError, OSError)
 _STOP_SECONDS = 2.0  # that a script waits for the agent to stop
 
 
-class Chat:
+class TerminalChat:
     """One conversation, from the first line that is typed to the last."""
 
     def __init__(self, bus: Client, to: str, *, as_json: bool, answer_seconds: float) -> None:
@@ -184,7 +184,7 @@ class Chat:
         if not running or running & self._interrupted:
             return False
         self._interrupted = running
-        self.start_soon(lambda: self._run_command(Chat.stop))
+        self.start_soon(lambda: self._run_command(TerminalChat.stop))
         return True
 
     # How a turn ends

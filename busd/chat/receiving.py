@@ -16,14 +16,14 @@ from busd.vocabulary.bub import AgentEvent, RouteAssigned, SpawnResult, TgMessag
 from busd.vocabulary.payload import read_message
 
 if TYPE_CHECKING:
-    from busd.chat.chat import Chat
+    from busd.chat.chat import TerminalChat
     from busd.client.incoming import Incoming
 
 
 class Receiver:
     """Shows incoming messages, and ends the turns that they answer."""
 
-    def __init__(self, chat: Chat) -> None:
+    def __init__(self, chat: TerminalChat) -> None:
         self._chat = chat
         self._screen = chat.screen
         self._turns = chat.turns

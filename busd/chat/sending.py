@@ -17,13 +17,13 @@ from busd.vocabulary.payload import read_message, type_of, write_message
 
 if TYPE_CHECKING:
     from busd.bus.message import Ack, Receipt
-    from busd.chat.chat import Chat
+    from busd.chat.chat import TerminalChat
 
 
 class Sender:
     """Sends what is typed, and evaluates the receipts."""
 
-    def __init__(self, chat: Chat, to: str) -> None:
+    def __init__(self, chat: TerminalChat, to: str) -> None:
         self._chat = chat
         self.to = to
 

@@ -12,7 +12,7 @@ from busd.cli.talk import bus_options, with_client
 from busd.errors import BusdError
 
 if TYPE_CHECKING:
-    from busd.chat.chat import Chat, Command
+    from busd.chat.chat import Command, TerminalChat
     from busd.client.client import Client
 
 _ROUTE = "system:route"
@@ -65,9 +65,9 @@ def chat(
         click.echo(f"you chat elsewhere already; here you are {name}", err=True)
 
     async def talk(bus: Client) -> None:
-        from busd.chat.chat import Chat
+        from busd.chat.chat import TerminalChat
 
-        chat = Chat(bus, agent or _ROUTE, as_json=as_json, answer_seconds=timeout)
+        chat = TerminalChat(bus, agent or _ROUTE, as_json=as_json, answer_seconds=timeout)
         chat.screen.hint(f"you are {bus.client_id}; /help lists the commands")
         await chat.run(_commands())
 
@@ -93,7 +93,7 @@ def _commands() -> dict[str, Command]:
     return {"/agents": _show_agents, "/stop": _stop, "/help": _show_help, "/quit": _quit}
 
 
-async def _show_agents(chat: Chat) -> None:
+async def _show_agents(chat: TerminalChat) -> None:
     from busd.cli.agents import agent_rows
     from busd.ops.output import print_json, print_table
 
@@ -105,14 +105,14 @@ async def _show_agents(chat: Chat) -> None:
         chat.console.write(lambda: print_table(agent_rows(found["agents"])))
 
 
-async def _stop(chat: Chat) -> None:
+async def _stop(chat: TerminalChat) -> None:
     await chat.stop()
 
 
-async def _show_help(chat: Chat) -> None:
+async def _show_help(chat: TerminalChat) -> None:
     chat.screen.end_line()
     chat.console.write(lambda: click.echo(_HELP, err=True))
 
 
-async def _quit(chat: Chat) -> None:
+async def _quit(chat: TerminalChat) -> None:
     chat.leave()

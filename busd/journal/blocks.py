@@ -84,7 +84,7 @@ COMMIT;
 """
 
 
-class Batch(msgspec.Struct, eq=False):
+class RecordBatch(msgspec.Struct, eq=False):
     """Records that the writer receives together and writes in one transaction."""
 
     records: list[Record]  # of deliveries that have ended

@@ -22,7 +22,7 @@ from busd.journal.blocks import (
     SCHEMA,
     SCHEMA_VERSION,
     UNENCODABLE,
-    Batch,
+    RecordBatch,
     encodable,
     encode_blocks,
 )
@@ -168,17 +168,17 @@ class JournalFile:
 
     # Writing
 
-    def write(self, batch: Batch) -> int:
+    def write(self, batch: RecordBatch) -> int:
         """Write a batch in one transaction; return how many records cannot be written at all."""
         try:
             self._write(batch)
         except UNENCODABLE:
             records, in_flight = encodable(batch.records), encodable(batch.in_flight)
-            self._write(Batch(records, batch.wall_offset, in_flight, batch.lost))
+            self._write(RecordBatch(records, batch.wall_offset, in_flight, batch.lost))
             return len(batch.records) - len(records)
         return 0
 
-    def _write(self, batch: Batch) -> None:
+    def _write(self, batch: RecordBatch) -> None:
         db = self.open()
         first_id = max(self._last_id + 1, int(self._clock() * 1e6))
         last_open = self._last_open_call
@@ -203,7 +203,7 @@ class JournalFile:
         self._put_back([((record.call, record.peer), number) for number, record in opened])
         self._last_open_call = max([last_open, *(record.call for record in batch.in_flight)])
 
-    def _insert(self, db: sqlite3.Connection, batch: Batch, next_id: int) -> int:
+    def _insert(self, db: sqlite3.Connection, batch: RecordBatch, next_id: int) -> int:
         """Insert a batch, beginning with id `next_id`; return the next one that is free."""
         if batch.in_flight:
             values = next_id, batch.wall_offset, encode(batch.in_flight)

@@ -20,7 +20,7 @@ import structlog
 from msgspec import Raw
 
 from busd.bus.record import Record
-from busd.journal.blocks import Batch
+from busd.journal.blocks import RecordBatch
 from busd.journal.settings import JournalSettings
 from busd.journal.writer import JournalWriter
 
@@ -94,7 +94,7 @@ class Journal:
         if in_flight:
             self._last_open_call = max(record.call for record in in_flight)
         if records or in_flight or self._lost:
-            self.writer.write(Batch(records.copy(), self.wall_offset, in_flight, self._lost))
+            self.writer.write(RecordBatch(records.copy(), self.wall_offset, in_flight, self._lost))
             self._release(records)
             records.clear()
             self._lost = []

@@ -15,7 +15,7 @@ from pathlib import Path
 import structlog
 
 from busd.errors import ConfigError
-from busd.journal.blocks import Batch
+from busd.journal.blocks import RecordBatch
 from busd.journal.database import is_damage
 from busd.journal.file import JournalFile
 from busd.journal.settings import JournalSettings
@@ -38,7 +38,7 @@ class JournalWriter:
         self.write_errors = 0
         self.is_failing = False
         self._file = JournalFile(path, clock)
-        self._batch: Batch | None = None
+        self._batch: RecordBatch | None = None
         self._is_checking = True
         self._is_untidy = False
         self._is_idle = False
@@ -59,7 +59,7 @@ class JournalWriter:
         batch = self._batch
         return len(batch.records) if batch else 0
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: RecordBatch) -> None:
         """Write a batch in the thread; only when not busy."""
         with self._changed:
             self._batch = batch
@@ -119,7 +119,7 @@ class JournalWriter:
         if problem:
             self._start_over(problem)
 
-    def _next(self, seconds: float) -> Batch | None:
+    def _next(self, seconds: float) -> RecordBatch | None:
         """Wait for a batch, for the end, or until it is time to tidy."""
         with self._changed:
             if seconds and not self._batch:
@@ -129,7 +129,7 @@ class JournalWriter:
             self._is_idle = False
             return self._batch
 
-    def _write(self, batch: Batch) -> None:
+    def _write(self, batch: RecordBatch) -> None:
         """Write a batch, however long it takes; when stopping, try once more."""
         while True:
             is_last_try = self._is_stopping
@@ -142,7 +142,7 @@ class JournalWriter:
             with self._changed:
                 self._changed.wait_for(lambda: self._is_stopping, RETRY_SECONDS)
 
-    def _has_written(self, batch: Batch) -> bool:
+    def _has_written(self, batch: RecordBatch) -> bool:
         try:
             unwritable = self._file.write(batch)
         except (sqlite3.Error, OSError, ConfigError) as problem:

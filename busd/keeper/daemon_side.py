@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from busd.keeper.credentials import NoCredential
 from busd.keeper.launch import decode_launch
 from busd.keeper.start import CannotStart
-from busd.keeper.worker import Worker
+from busd.keeper.worker import KeeperProcess
 
 if TYPE_CHECKING:
     from busd.keeper.process import Keeper
@@ -141,7 +141,7 @@ class DaemonSide:
             return {"error": "the keeper of the workers is ending"}
         if launch.name in self._keeper.workers:
             return {"error": f"{launch.name} has been started already"}
-        worker = Worker(self._keeper, launch)
+        worker = KeeperProcess(self._keeper, launch)
         try:
             worker.start()
         except (CannotStart, NoCredential) as problem:

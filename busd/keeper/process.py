@@ -17,7 +17,7 @@ from busd.keeper.credentials import FOLDER
 from busd.keeper.daemon_side import DaemonSide
 from busd.keeper.start import allow_many_files
 from busd.keeper.tree import Process, descendants, living, signal_each
-from busd.keeper.worker import Worker
+from busd.keeper.worker import KeeperProcess
 
 SOCKET = "keeper.sock"
 _SWEEP_SECONDS = 0.02
@@ -33,7 +33,7 @@ class Keeper:
         self.lock = lock
         self.group = open_group(state_id)
         self.usual_files = allow_many_files()
-        self.workers: dict[str, Worker] = {}
+        self.workers: dict[str, KeeperProcess] = {}
         self.is_ending = False
         self.when_bus_stops = "stop"
         self.adopt_seconds = 0.0
@@ -148,7 +148,7 @@ class Keeper:
         self.after(self._sweep_seconds, self._sweep)
         self._sweep_seconds = min(2 * self._sweep_seconds, _SLOW_SWEEP_SECONDS)
 
-    def _sweep_trees(self, ending: list[Worker]) -> list[Worker]:
+    def _sweep_trees(self, ending: list[KeeperProcess]) -> list[KeeperProcess]:
         """Kill remaining processes of these workers; return the workers that still have some."""
         processes = living()
         orphans = self._orphans(processes)
@@ -181,7 +181,7 @@ class Keeper:
     def credentials_folder(self, serial: int) -> Path:
         return self._state / FOLDER / str(serial)
 
-    def report(self, worker: Worker, kind: str, reason: str = "") -> None:
+    def report(self, worker: KeeperProcess, kind: str, reason: str = "") -> None:
         if self._daemon is not None:
             self._daemon.send(
                 {
@@ -194,7 +194,7 @@ class Keeper:
                 }
             )
 
-    def forget(self, worker: Worker) -> None:
+    def forget(self, worker: KeeperProcess) -> None:
         if self.workers.get(worker.name) is worker:
             del self.workers[worker.name]
         if self._daemon is None and not self.workers:
@@ -231,7 +231,7 @@ class Keeper:
         if self.is_ending:  # a new daemon waits for us: kill at once
             self.end_all(0.0)
 
-    def claim(self, name: str) -> Worker | None:
+    def claim(self, name: str) -> KeeperProcess | None:
         self._unclaimed.discard(name)
         return None if self.is_ending else self.workers.get(name)
 

@@ -29,7 +29,7 @@ _CHUNK_BYTES = 65_536
 _BYTES_PER_SECOND = 1024 * 1024  # of output; a worker that prints more is blocked
 
 
-class Worker:
+class KeeperProcess:
     """A worker, from the request to start it until its final end."""
 
     def __init__(self, keeper: Keeper, launch: Launch) -> None:

@@ -21,12 +21,12 @@ from busd.bus.mail import (
     BoxSummary,
     DeadFilter,
     DeadLetter,
-    Failure,
     Held,
     Kept,
     KeyReused,
     KnownAddress,
     Mail,
+    MailFailure,
     NotFound,
     NotHeld,
     TooLarge,
@@ -36,7 +36,7 @@ from busd.mail.state import NOTHING, EngineState
 T = TypeVar("T")
 
 
-class Key(msgspec.Struct):
+class KeyRecord(msgspec.Struct):
     """An idempotency key of a sender: the first mail that had it, and its outcome."""
 
     id: int
@@ -63,8 +63,8 @@ class Tables(Protocol):
         """Return address and id of mail that has expired, earliest expiry first."""
         ...
 
-    def find_key(self, sender: str, key: str) -> Key | None: ...
-    def put_key(self, key: Key) -> None:
+    def find_key(self, sender: str, key: str) -> KeyRecord | None: ...
+    def put_key(self, key: KeyRecord) -> None:
         """Insert a key, or replace the one with the same sender and key."""
         ...
 
@@ -102,7 +102,7 @@ class Engine:
 
     # Keeping
 
-    def keep(self, op: ops.Keep) -> Kept | Failure:
+    def keep(self, op: ops.Keep) -> Kept | MailFailure:
         mail, state = op.mail, self.state
         size = len(mail.payload)
         if size > MAX_PAYLOAD_BYTES:
@@ -120,7 +120,7 @@ class Engine:
         number = state.sequence.next()
         if digest:
             key = mail.idempotency_key
-            row = Key(number, mail.sender, key, digest, mail.message_id, mail.kept_at)
+            row = KeyRecord(number, mail.sender, key, digest, mail.message_id, mail.kept_at)
             self.tables.put_key(row)
         if not op.is_key_only:
             # A copy: the caller's mail belongs to another thread.

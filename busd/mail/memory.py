@@ -8,9 +8,17 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from busd.bus.mail import DeadFilter, DeadLetter, Failure, KnownAddress, Mail, MailLimits, Totals
+from busd.bus.mail import (
+    DeadFilter,
+    DeadLetter,
+    KnownAddress,
+    Mail,
+    MailFailure,
+    MailLimits,
+    Totals,
+)
 from busd.bus.mail_store import Done, Operation
-from busd.mail.engine import Engine, Key
+from busd.mail.engine import Engine, KeyRecord
 from busd.mail.state import EngineState
 
 R = TypeVar("R")
@@ -22,7 +30,7 @@ class MemoryTables:
     def __init__(self) -> None:
         self._boxes: dict[str, dict[int, Mail]] = {}
         self._dead: dict[int, DeadLetter] = {}
-        self._keys: dict[tuple[str, str], Key] = {}
+        self._keys: dict[tuple[str, str], KeyRecord] = {}
         self._known: dict[str, float] = {}
 
     def insert(self, mail: Mail) -> None:
@@ -50,10 +58,10 @@ class MemoryTables:
         )
         return [(mail.address, mail.id) for mail in expired[:limit]]
 
-    def find_key(self, sender: str, key: str) -> Key | None:
+    def find_key(self, sender: str, key: str) -> KeyRecord | None:
         return self._keys.get((sender, key))
 
-    def put_key(self, key: Key) -> None:
+    def put_key(self, key: KeyRecord) -> None:
         self._keys[key.sender, key.key] = key
 
     def set_outcome(self, number: int, outcome: bytes) -> None:
@@ -125,7 +133,7 @@ class MemoryMailStore:
         return self._engine.state.totals
 
     def submit(self, operation: Operation[R], done: Done[R], /) -> None:
-        outcome: R | Failure = self._engine.apply(operation)
+        outcome: R | MailFailure = self._engine.apply(operation)
         self._engine.state.commit()
         self._outcomes.append((done, outcome))
         if len(self._outcomes) == 1:

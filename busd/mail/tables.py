@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from busd.bus.mail import DeadFilter, DeadLetter, KnownAddress, Mail
-from busd.mail.engine import Key
+from busd.mail.engine import KeyRecord
 from busd.mail.state import EngineState
 
 SCHEMA_VERSION = 1
@@ -142,12 +142,12 @@ class SqlTables:
 
     # Keys
 
-    def find_key(self, sender: str, key: str) -> Key | None:
+    def find_key(self, sender: str, key: str) -> KeyRecord | None:
         query = "SELECT * FROM key WHERE sender = ? AND key = ?"
         row = self._db.execute(query, (sender, key)).fetchone()
-        return Key(*row) if row else None
+        return KeyRecord(*row) if row else None
 
-    def put_key(self, key: Key) -> None:
+    def put_key(self, key: KeyRecord) -> None:
         values = (key.id, key.sender, key.key, key.digest, key.message_id, key.kept_at, key.outcome)
         self._db.execute("INSERT OR REPLACE INTO key VALUES (?, ?, ?, ?, ?, ?, ?)", values)
 

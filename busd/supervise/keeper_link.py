@@ -34,7 +34,7 @@ _INHERITED = ("PATH", "LANG", "LD_LIBRARY_PATH")
 _UCRED = struct.Struct("3i")
 
 
-class Answer(msgspec.Struct, frozen=True):
+class KeeperAnswer(msgspec.Struct, frozen=True):
     """What the keeper sends: the answer to a request, or a report of a worker."""
 
     answer: int | None = None
@@ -65,18 +65,21 @@ class KeeperLink:
         self.on_report: Callable[[str, Report, int | None], None] = lambda *_: None
         self._stream = stream
         self._numbers = count(1)
-        self._pending: dict[int, Callable[[Answer], None]] = {}
+        self._pending: dict[int, Callable[[KeeperAnswer], None]] = {}
         self._is_sending = anyio.Lock()
 
     async def ask(
-        self, request: str, on_answer: Callable[[Answer], None] | None = None, **members: object
-    ) -> Answer:
+        self,
+        request: str,
+        on_answer: Callable[[KeeperAnswer], None] | None = None,
+        **members: object,
+    ) -> KeeperAnswer:
         """Send a request and wait for its answer; `on_answer` gets it before any later report."""
         number = next(self._numbers)
         is_answered = anyio.Event()
-        answers: list[Answer] = []
+        answers: list[KeeperAnswer] = []
 
-        def take(answer: Answer) -> None:
+        def take(answer: KeeperAnswer) -> None:
             answers.append(answer)
             if on_answer is not None:
                 on_answer(answer)
@@ -120,7 +123,7 @@ class KeeperLink:
         try:
             while True:
                 line = await lines.receive_until(b"\n", MAX_LINE_BYTES)
-                self._receive(msgspec.json.decode(line, type=Answer))
+                self._receive(msgspec.json.decode(line, type=KeeperAnswer))
         except (
             anyio.EndOfStream,
             anyio.IncompleteRead,
@@ -135,7 +138,7 @@ class KeeperLink:
             with anyio.CancelScope(shield=True):
                 await self._stream.aclose()
 
-    def _receive(self, message: Answer) -> None:
+    def _receive(self, message: KeeperAnswer) -> None:
         if message.kind:
             report = msgspec.convert(
                 {

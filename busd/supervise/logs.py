@@ -46,7 +46,7 @@ class LogReader:
     """Reads the logs of processes that run, and of those that did."""
 
     def __init__(self) -> None:
-        self._journal = Journal()
+        self._journal = SystemdJournal()
 
     async def read(
         self, log: str, directory: Path, count: int, after: str | None = None
@@ -100,14 +100,14 @@ def _lines_of(name: str, logs: int) -> list[LogLine]:
     return lines
 
 
-class Entry(msgspec.Struct):
+class JournalEntry(msgspec.Struct):
     """A line as `journalctl` writes it; one with odd bytes comes as a list of them."""
 
     cursor: str = msgspec.field(name="__CURSOR")
     message: str | list[int] | None = msgspec.field(name="MESSAGE", default=None)
 
 
-class Journal:
+class SystemdJournal:
     """The journal, read by `journalctl`."""
 
     def __init__(
@@ -182,9 +182,9 @@ class Journal:
                 return await _first_lines(process, count)
 
 
-async def find_journal() -> Journal | None:
+async def find_journal() -> SystemdJournal | None:
     """Return the journal if it can be written and read here."""
-    journal = Journal()
+    journal = SystemdJournal()
     return journal if await anyio.Path(_SOCKET).exists() and await journal.is_usable() else None
 
 
@@ -213,7 +213,7 @@ async def _first_lines(process: Process, count: int) -> list[LogLine]:
 
 def parse_entry(said: bytes) -> LogLine:
     """Return the line that `journalctl --output=json` has written."""
-    entry = msgspec.json.decode(said, type=Entry)
+    entry = msgspec.json.decode(said, type=JournalEntry)
     text = entry.message or ""
     if not isinstance(text, str):
         text = bytes(text).decode(errors="replace")

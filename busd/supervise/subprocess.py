@@ -15,7 +15,7 @@ from busd.keeper.lock import end_remains
 from busd.keeper.log import FILE_NAME, read_last_lines
 from busd.keeper.tree import is_descendant
 from busd.supervise.keeper_link import (
-    Answer,
+    KeeperAnswer,
     KeeperGone,
     KeeperLink,
     connect_keeper,
@@ -43,7 +43,7 @@ class SubprocessWorker(SupervisedProcess):
         link: KeeperLink,
         name: str,
         directory: Path,
-        answer: Answer,
+        answer: KeeperAnswer,
         new_inits: Callable[[], list[int]],
     ) -> None:
         self._logs = directory / "logs"
@@ -162,7 +162,7 @@ class SubprocessSpawner:
         link = await self._living_link()
         started: list[SubprocessWorker] = []
 
-        def register(answer: Answer) -> None:
+        def register(answer: KeeperAnswer) -> None:
             if answer.error is None:
                 answer = msgspec.structs.replace(answer, stop_seconds=launch.stop_seconds)
                 worker = self._worker_of(link, launch.name, launch.directory, answer)
@@ -194,7 +194,7 @@ class SubprocessSpawner:
             return None
         adopted: list[SubprocessWorker] = []
 
-        def register(answer: Answer) -> None:
+        def register(answer: KeeperAnswer) -> None:
             if answer.error is None:
                 worker = self._worker_of(link, name, Path(answer.directory), answer)
                 self._workers[name] = worker
@@ -219,7 +219,7 @@ class SubprocessSpawner:
         return []
 
     def _worker_of(
-        self, link: KeeperLink, name: str, directory: Path, answer: Answer
+        self, link: KeeperLink, name: str, directory: Path, answer: KeeperAnswer
     ) -> SubprocessWorker:
         def new_inits() -> list[int]:
             """Return those of which the keeper has not told us yet whose they are."""

@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 
 from busd.keeper.launch import Launch
 from busd.keeper.tree import state_id_of
-from busd.supervise.logs import Journal
+from busd.supervise.logs import SystemdJournal
 from busd.supervise.systemctl import ManagerSilent, ServiceManager, complaint
 from busd.supervise.systemd_guard import Guards
 from busd.supervise.systemd_limits import SLICE, limits_in_force, set_ceiling
@@ -41,7 +41,7 @@ class SystemdSpawner:
         state: Path,
         settings: SupervisorSettings,
         manager: ServiceManager,
-        journal: Journal | None = None,  # without it workers print into files
+        journal: SystemdJournal | None = None,  # without it workers print into files
     ) -> None:
         self._state = state.resolve()
         self._folder = self._state / "units"

@@ -10,7 +10,7 @@ import anyio
 from anyio import to_thread
 
 from busd.keeper.log import FILE_NAME, LINE_CHARACTERS, read_last_lines, trim_log
-from busd.supervise.logs import IN_JOURNAL, Journal
+from busd.supervise.logs import IN_JOURNAL, SystemdJournal
 from busd.supervise.sockets import has_socket, members_of
 from busd.supervise.systemctl import ManagerSilent, ServiceManager
 from busd.supervise.systemd_guard import Guards
@@ -34,7 +34,7 @@ class SystemdWorker(SupervisedProcess):
         files: UnitFiles,
         logs: Path,
         end: Callable[[SystemdWorker], Awaitable[None]],
-        journal: Journal | None,
+        journal: SystemdJournal | None,
     ) -> None:
         super().__init__(name, unit, f"{IN_JOURNAL}{unit}" if journal else str(logs / FILE_NAME))
         self.control_group = ""

@@ -30,7 +30,15 @@ from busd.errors import ProtocolViolation
 from busd.quantities import WORDS, Count, MemoryBytes, Seconds, about
 from busd.wire.credentials import Credentials
 from busd.wire.flushing import AT_ONCE, flush_touched
-from busd.wire.interfaces import NO_METER, Discard, Framer, Meter, NoTransport, Session, Transport
+from busd.wire.interfaces import (
+    NO_METER,
+    Discard,
+    Framer,
+    FrameReceiver,
+    Meter,
+    NoTransport,
+    Transport,
+)
 from busd.wire.turns import LOOK_BYTES, QUICK_BYTES, Turns
 
 _MIB = 1024 * 1024
@@ -103,7 +111,7 @@ class Connection:
         "unread_bytes",
     )
 
-    session: Session
+    session: FrameReceiver
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from busd.wire.connection import NOBODY, Connection, WireLimits
 from busd.wire.credentials import Credentials
 from busd.wire.flushing import flush_touched
 from busd.wire.http_gate import HttpGate
-from busd.wire.interfaces import Session
+from busd.wire.interfaces import FrameReceiver
 from busd.wire.sniff import Sniffer
 from busd.wire.turns import Schedule, Turns
 
@@ -36,7 +36,7 @@ class Connections:
         self,
         limits: WireLimits,
         gate: HttpGate,
-        make_session: Callable[[Connection], Session],
+        make_session: Callable[[Connection], FrameReceiver],
         schedule: Schedule,
         clock: Callable[[], float] = time.monotonic,
         end_session: Callable[[Any], None] = lambda session: None,

@@ -91,7 +91,7 @@ class Discard:
         return []
 
 
-class Session(Protocol):
+class FrameReceiver(Protocol):
     """What receives the frames of a connection."""
 
     def receive(self, frame: bytes, /) -> None: ...

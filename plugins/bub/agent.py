@@ -43,7 +43,7 @@ _QUEUED = "the agent is started after others; the answer comes then"
 _SPAWN_SECONDS = 33.0  # existing bridges wait 35 for a spawn_result
 
 
-class Agent:
+class ChatAgent:
     """Who answers one chat."""
 
     def __init__(self, registry: Registry, session: Session) -> None:

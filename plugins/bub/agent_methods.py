@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from busd import Refuse, SpawnRequest, as_many_as_fit
 from busd.supervise import LogLine
-from busd_plugins.bub.agent import Agent
+from busd_plugins.bub.agent import ChatAgent
 from busd_plugins.bub.chats import requested_chat
 from busd_plugins.bub.sessions import FORMAT_VERSION, Session, Status, now
 
@@ -160,12 +160,14 @@ async def logs(registry: Registry, asked: LogsParams) -> Logs:
     return Logs(as_many_as_fit(lines[::-1])[::-1])
 
 
-async def _lines(registry: Registry, agent: Agent, count: int, after: str | None) -> list[LogLine]:
+async def _lines(
+    registry: Registry, agent: ChatAgent, count: int, after: str | None
+) -> list[LogLine]:
     session = agent.session
     return await registry.logs.read(session.log, Path(session.workspace), count, after)
 
 
-def record_of(agent: Agent) -> AgentRecord:
+def record_of(agent: ChatAgent) -> AgentRecord:
     session, running = agent.session, agent.worker.running
     shown = set(Session.__struct_fields__) & set(AgentRecord.__struct_fields__)
     return AgentRecord(

@@ -56,7 +56,7 @@ class Chat(msgspec.Struct, frozen=True):
         return chat_address(self.channel, self.chat_id)
 
 
-class TurnCancel(msgspec.Struct):
+class CancelledChat(msgspec.Struct):
     """The data of a `turn.cancel`: which chat, as in a `tg_message`; the turn is the agent's."""
 
     channel: str | UnsetType = UNSET
@@ -80,7 +80,7 @@ def requested_chat(request: SpawnRequest, channel_types: list[str]) -> Placed:
 
 
 def chat_of_message(
-    message: TgMessage | TurnCancel, author: str, sender: str, channel_types: list[str]
+    message: TgMessage | CancelledChat, author: str, sender: str, channel_types: list[str]
 ) -> Placed:
     """Return the chat of a message that is not addressed to an agent; raise Refuse without one.
 
@@ -172,9 +172,9 @@ def speakers_of(sender: str, type_name: str, payload: Raw) -> list[str]:
         return []  # it sends for itself, regardless of the content
     try:
         if type_name == "tg_message":
-            said: TgMessage | TurnCancel = read_message(payload, TgMessage)
+            said: TgMessage | CancelledChat = read_message(payload, TgMessage)
         elif type_name == "agent_event":
-            said = read_message(payload, AgentEvent).read(TurnCancel)
+            said = read_message(payload, AgentEvent).read(CancelledChat)
         else:
             return []
     except Refuse:

@@ -15,7 +15,7 @@ from busd_plugins.bub.sessions import is_older
 from busd_plugins.bub.workspace import put_aside, remove_folder, remove_leftovers
 
 if TYPE_CHECKING:
-    from busd_plugins.bub.agent import Agent
+    from busd_plugins.bub.agent import ChatAgent
     from busd_plugins.bub.registry import Registry
 
 _WRITE_SECONDS = 0.5
@@ -56,7 +56,7 @@ async def stop_idle_workers(registry: Registry) -> None:
                     tasks.start_soon(agent.worker.stop)
 
 
-def _is_idle(registry: Registry, agent: Agent) -> bool:
+def _is_idle(registry: Registry, agent: ChatAgent) -> bool:
     if agent.worker.running is None or not agent.is_present or agent.worker.is_ending:
         return False
     settings = registry.worker_settings(agent.session.channel)
@@ -79,11 +79,11 @@ async def forget_old_agents(registry: Registry) -> None:
         await anyio.sleep(min(max(days * _DAY_SECONDS / 4, _SHORTEST), _HOUR_SECONDS))
 
 
-def _is_over(agent: Agent) -> bool:
+def _is_over(agent: ChatAgent) -> bool:
     return not (agent.is_present or agent.worker.running or agent.worker.is_starting)
 
 
-async def _forget(registry: Registry, agent: Agent) -> None:
+async def _forget(registry: Registry, agent: ChatAgent) -> None:
     """Move the folder aside at once: the chat may start again while its files are removed."""
     registry.forget(agent)
     registry.sessions.forget(agent.client_id)
@@ -115,7 +115,7 @@ async def renew_workers(registry: Registry) -> None:
         await anyio.sleep(pause)
 
 
-async def _is_busy(agent: Agent) -> bool:
+async def _is_busy(agent: ChatAgent) -> bool:
     """Return whether a worker starts, has messages before it, or is at a turn."""
     if agent.worker.is_starting or agent.waiting:
         return True
@@ -123,7 +123,7 @@ async def _is_busy(agent: Agent) -> bool:
     return bool(await anyio.to_thread.run_sync(unfinished_turns, workspace))
 
 
-async def _renew(agent: Agent, at_once: anyio.CapacityLimiter) -> None:
+async def _renew(agent: ChatAgent, at_once: anyio.CapacityLimiter) -> None:
     async with at_once:
         if agent.is_outdated:  # still: it may have ended meanwhile
             agent.registry.ctx.log.info("agent.renewed", agent=agent.client_id)

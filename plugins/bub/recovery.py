@@ -15,7 +15,7 @@ from busd_plugins.bub.sessions import HeldMessage, NoSessions
 
 if TYPE_CHECKING:
     from busd import Sent
-    from busd_plugins.bub.agent import Agent
+    from busd_plugins.bub.agent import ChatAgent
     from busd_plugins.bub.registry import Registry
 
 _READ_AT_ONCE = 4
@@ -34,7 +34,7 @@ async def resume_turns(registry: Registry) -> None:
                 tasks.start_soon(_resume, agent, at_once)
 
 
-async def _resume(agent: Agent, at_once: anyio.CapacityLimiter) -> None:
+async def _resume(agent: ChatAgent, at_once: anyio.CapacityLimiter) -> None:
     async with at_once:
         workspace = Path(agent.session.workspace)
         turns = await anyio.to_thread.run_sync(unfinished_turns, workspace)

@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from busd import AgentEvent, Refuse, WorkerSettings
 from busd.supervise import Launch, LogReader, Spawners, SpawnFailed
-from busd_plugins.bub.agent import EVENTS, SYSTEM, Agent
+from busd_plugins.bub.agent import EVENTS, SYSTEM, ChatAgent
 from busd_plugins.bub.chats import Placed
 from busd_plugins.bub.pending import PendingTotals
 from busd_plugins.bub.recovery import resend_held, resume_turns
@@ -37,7 +37,7 @@ class Registry:
         settings = supervisor_settings(ctx.settings.agents)
         self.spawners = Spawners(ctx.state, settings, ctx.tasks.start_soon)
         self.logs = LogReader()
-        self.agents: dict[str, Agent] = {}
+        self.agents: dict[str, ChatAgent] = {}
         self.held = PendingTotals()
         self.is_settled = anyio.Event()  # it is known which workers of an earlier bus still run
         self.reloaded = anyio.Event()  # the settings may not be those that workers run with
@@ -80,7 +80,7 @@ class Registry:
         self.ctx.tasks.start_soon(resume_turns, self)
         self.ctx.tasks.start_soon(resend_held, self)
 
-    async def _adopt(self, agent: Agent, at_once: anyio.CapacityLimiter) -> None:
+    async def _adopt(self, agent: ChatAgent, at_once: anyio.CapacityLimiter) -> None:
         async with at_once:
             running = await self._find_running(agent)
         if running is not None:
@@ -90,7 +90,7 @@ class Registry:
             agent.note(is_interrupted=True)
             self.disconnect_others(agent)
 
-    async def _find_running(self, agent: Agent) -> SupervisedProcess | None:
+    async def _find_running(self, agent: ChatAgent) -> SupervisedProcess | None:
         """Return the worker of an agent that an earlier bus started; None if it has ended.
 
         A bus that was killed in the moment of a start has not written who started what.
@@ -109,7 +109,7 @@ class Registry:
             agent.note(systemd_unit=running.unit, spawner=spawner.name, log=running.log)
         return running
 
-    def agent_of(self, placed: Placed) -> Agent:
+    def agent_of(self, placed: Placed) -> ChatAgent:
         """Return the agent of a chat; a new one if it has none yet."""
         chat = placed.chat
         agent = self.agents.get(chat.agent_id)
@@ -121,27 +121,27 @@ class Registry:
             raise Refuse(f"{chat.agent_id} is the agent of another chat")
         return agent
 
-    def named(self, client_id: str) -> Agent:
+    def named(self, client_id: str) -> ChatAgent:
         """Return a known agent; raise Refuse if there is none of that name."""
         agent = self.agents.get(client_id)
         if agent is None:
             raise Refuse(f"no agent is called {client_id[:80]}")
         return agent
 
-    def _add(self, session: Session) -> Agent:
-        agent = self.agents[session.client_id] = Agent(self, session)
+    def _add(self, session: Session) -> ChatAgent:
+        agent = self.agents[session.client_id] = ChatAgent(self, session)
         if self.ctx.is_present(session.client_id):
             agent.is_present = True
         else:
             self.ctx.subscribe(session.client_id)
         return agent
 
-    def forget_unless_kept(self, agent: Agent) -> None:
+    def forget_unless_kept(self, agent: ChatAgent) -> None:
         """Forget an agent that never came to be: no session of it was written."""
         if agent.client_id not in self.sessions.known:
             self.forget(agent)
 
-    def forget(self, agent: Agent) -> None:
+    def forget(self, agent: ChatAgent) -> None:
         if self.agents.get(agent.client_id) is agent:
             del self.agents[agent.client_id]
             self.ctx.unsubscribe(agent.client_id)
@@ -170,7 +170,7 @@ class Registry:
             return None
         return f"{name} is the name of a worker of this bus: only its own processes may have it"
 
-    def disconnect_others(self, agent: Agent) -> None:
+    def disconnect_others(self, agent: ChatAgent) -> None:
         """Disconnect peers that took the name of a worker before workers could be identified."""
         name = agent.client_id
         reason = f"{name} is the name of a worker of this bus"
@@ -206,12 +206,12 @@ class Registry:
                 retry_seconds=5,
             )
 
-    def launch_of(self, agent: Agent) -> Launch:
+    def launch_of(self, agent: ChatAgent) -> Launch:
         """Return what its spawner needs to know."""
         settings = self.worker_settings(agent.session.channel)
         return launch_of(agent.session, settings, self.settings.agents, self.ctx)
 
-    def table_of(self, agent: Agent) -> str:
+    def table_of(self, agent: ChatAgent) -> str:
         """Return the fingerprint of the settings that its worker should have now."""
         return fingerprint_of(self.worker_settings(agent.session.channel))
 

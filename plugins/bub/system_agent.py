@@ -24,7 +24,7 @@ from busd import (
     write_message,
 )
 from busd_plugins.bub.agent import SYSTEM
-from busd_plugins.bub.chats import TurnCancel, chat_of_address, chat_of_message, requested_chat
+from busd_plugins.bub.chats import CancelledChat, chat_of_address, chat_of_message, requested_chat
 from busd_plugins.bub.pending import PendingMessage
 from busd_plugins.bub.sessions import NoSessions
 
@@ -74,7 +74,7 @@ def cancel(registry: Registry, event: AgentEvent, ctx: Context) -> PendingMessag
     """Hand a `turn.cancel` to the agent of a chat; without an agent there is nothing to cancel."""
     if event.event != "turn.cancel":
         raise Refuse(f"agent_event: system:route takes turn.cancel, not {event.event[:80]}")
-    wanted = event.read(TurnCancel)
+    wanted = event.read(CancelledChat)
     placed = chat_of_message(wanted, ctx.author, ctx.sender, registry.settings.agents.channel_types)
     is_known = placed.chat.agent_id in registry.agents
     message = registry.agent_of(placed).take_if_up(ctx) if is_known else None

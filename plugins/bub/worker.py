@@ -23,7 +23,7 @@ from busd_plugins.bub.workspace import make_workspace, remove_folder
 
 if TYPE_CHECKING:
     from busd import Identity
-    from busd_plugins.bub.agent import Agent
+    from busd_plugins.bub.agent import ChatAgent
 
 _GONE_SECONDS = 1.0
 _ALONE_SECONDS = 5.0  # after which a slow start lets the next one begin
@@ -35,7 +35,7 @@ _FAULT = "the worker could not be started: see the log of the bus"
 class Worker:
     """The process of one agent, if there is one."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: ChatAgent) -> None:
         self.agent = agent
         self.state = initial_state(agent.session.status)
         self.running: SupervisedProcess | None = (

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from msgspec import Raw
 
-from busd.agent.ledger import MAX_KNOWN, Asked, Key, Ledger
+from busd.agent.ledger import MAX_KNOWN, Asked, Ledger, TurnKey
 from busd.agent.turn import Turn
 from tests.agent.conftest import MakeAgent, User, serving
 
@@ -61,7 +61,7 @@ async def test_a_message_that_kills_its_agent_twice_is_let_go(
     ledger = Ledger(workspace / "data" / "turns.jsonl")
     ledger.take(Asked("m", user.name, Raw(json.dumps(payload).encode())))
     for _ in range(2):
-        ledger.start(Key(user.name, "m"))  # and never more was heard of it
+        ledger.start(TurnKey(user.name, "m"))  # and never more was heard of it
     async with user, serving(make_agent(echo, workspace=workspace)):
         assert (await user.event("turn.error"))["code"] == "worker_died"
         assert await user.text() == "Sorry, that failed: the agent died over this message, twice"
@@ -134,16 +134,16 @@ def test_a_ledger_knows_the_last_thousand(workspace: Path) -> None:
     ledger = Ledger(file)
     for number in range(MAX_KNOWN + 10):
         ledger.take(Asked(f"m{number}", "tg:1", Raw(b"{}")))
-        ledger.finish([Key("tg:1", f"m{number}")])
+        ledger.finish([TurnKey("tg:1", f"m{number}")])
     for each in (ledger, Ledger(file)):
-        assert [each.knows(Key("tg:1", f"m{n}")) for n in (9, 10, MAX_KNOWN + 9)] == [
+        assert [each.knows(TurnKey("tg:1", f"m{n}")) for n in (9, 10, MAX_KNOWN + 9)] == [
             False,
             True,
             True,
         ]
 
 
-OPEN = Key("tg:1", "open")
+OPEN = TurnKey("tg:1", "open")
 
 
 def test_a_ledger_does_not_grow_for_ever(workspace: Path) -> None:
@@ -153,12 +153,12 @@ def test_a_ledger_does_not_grow_for_ever(workspace: Path) -> None:
     ledger.start(OPEN)
     for number in range(120):
         ledger.take(Asked(f"m{number}", "tg:1", Raw(b'"' + b"x" * 100_000 + b'"')))
-        ledger.finish([Key("tg:1", f"m{number}")])
+        ledger.finish([TurnKey("tg:1", f"m{number}")])
     assert file.stat().st_size < 6_000_000
     again = Ledger(file)
     assert again.unanswered() == [Asked("open", "tg:1", Raw(b'{"a":1}'))]
     assert again.start(OPEN) == 2
-    assert again.knows(Key("tg:1", "m0"))
+    assert again.knows(TurnKey("tg:1", "m0"))
 
 
 def test_a_ledger_survives_a_line_that_was_cut_off(workspace: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from msgspec import Raw
 
 from busd import UnfinishedTurn, finish_turns, unfinished_turns
-from busd.agent.ledger import Asked, Key, Ledger
+from busd.agent.ledger import Asked, Ledger, TurnKey
 from busd.agent.unfinished import MAX_TURNS
 
 
@@ -29,8 +29,8 @@ def test_messages_that_were_taken_and_not_done_are_unfinished(tmp_path: Path, fi
     for each in ("m1", "m2", "m3"):
         ledger.take(asked(each))
     ledger.take(asked("m4", messageId="its-own"))
-    ledger.start(Key("tg:1", "m2"))
-    ledger.finish([Key("tg:1", "m1"), Key("tg:1", "m3")])
+    ledger.start(TurnKey("tg:1", "m2"))
+    ledger.finish([TurnKey("tg:1", "m1"), TurnKey("tg:1", "m3")])
     assert unfinished_turns(tmp_path) == [
         UnfinishedTurn("m2", "m2", "tg:1"),
         UnfinishedTurn("m4", "its-own", "tg:1"),
@@ -52,15 +52,15 @@ def test_what_is_finished_from_outside_is_not_taken_up(tmp_path: Path, file: Pat
     assert unfinished_turns(tmp_path) == []
     later = Ledger(file)
     assert later.unanswered() == []
-    assert later.knows(Key("tg:1", "m1"))
+    assert later.knows(TurnKey("tg:1", "m1"))
 
 
 def test_another_sender_may_use_the_same_id(tmp_path: Path, file: Path) -> None:
     ledger = Ledger(file)
     ledger.take(Asked("m1", "tg:1", Raw(b"{}")))
-    assert not ledger.knows(Key("tg:2", "m1"))
+    assert not ledger.knows(TurnKey("tg:2", "m1"))
     ledger.take(Asked("m1", "tg:2", Raw(b"{}")))
-    ledger.finish([Key("tg:1", "m1")])
+    ledger.finish([TurnKey("tg:1", "m1")])
     for each in (ledger, Ledger(file)):
         assert each.unanswered() == [Asked("m1", "tg:2", Raw(b"{}"))]
     assert unfinished_turns(tmp_path) == [UnfinishedTurn("m1", "m1", "tg:2")]

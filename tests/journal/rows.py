@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from busd.bus.record import Record, Status
-from busd.journal.blocks import Batch
+from busd.journal.blocks import RecordBatch
 
 # 2025-10-09T08:53:20Z
 T0 = 1_760_000_000.0
@@ -64,8 +64,8 @@ def no_route(call: int, message_id: str = "") -> Record:
     return ended(call, message_id, peer="", answered=T0, status="no route")
 
 
-def batch(records: Iterable[Record] = (), in_flight: Iterable[Record] = ()) -> Batch:
-    return Batch(list(records), 0.0, list(in_flight), [])
+def batch(records: Iterable[Record] = (), in_flight: Iterable[Record] = ()) -> RecordBatch:
+    return RecordBatch(list(records), 0.0, list(in_flight), [])
 
 
 def nothing_open(call: int) -> Iterable[Record]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from busd.bus.record import Record
-from busd.journal.blocks import BLOCK_BYTES, BLOCK_RECORDS, Batch, encode_blocks
+from busd.journal.blocks import BLOCK_BYTES, BLOCK_RECORDS, RecordBatch, encode_blocks
 from busd.journal.file import JournalFile
 from busd.journal.query import tail, trace
 from busd.journal.retention import DAY_SECONDS
@@ -115,8 +115,8 @@ def test_a_message_is_found_by_any_id(log: Log, name: str) -> None:
 def test_answers_in_several_batches_are_one_attempt_though_the_clock_was_set(log: Log) -> None:
     quick = ended(1, "m", to="all", peer="a", is_first=False, is_last=False, payload="")
     slow = ended(1, "m", to="all", peer="b", answered=T0 + 0.5)
-    log.file.write(Batch([quick], -60.0, [], []))
-    log.file.write(Batch([slow], 0.0, [], []))
+    log.file.write(RecordBatch([quick], -60.0, [], []))
+    log.file.write(RecordBatch([slow], 0.0, [], []))
     [attempt], _ = trace(log.path, "m")
     assert [each.peer for each in attempt.deliveries] == ["b", "a"]
     assert (attempt.ms, attempt.payload) == (500.0, '{"text":"hi"}')

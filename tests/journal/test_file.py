@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from busd.errors import ConfigError
-from busd.journal.blocks import SCHEMA_VERSION, Batch
+from busd.journal.blocks import SCHEMA_VERSION, RecordBatch
 from busd.journal.file import JournalFile
 from busd.journal.retention import DAY_SECONDS
 from busd.journal.settings import JournalSettings
@@ -211,7 +211,7 @@ def test_what_was_in_flight_at_the_end_of_a_run_is_lost(path: Path) -> None:
 def test_a_delivery_whose_outcome_was_dropped_is_lost(path: Path) -> None:
     with open_file(path) as file:
         file.write(batch([], [in_flight(1), in_flight(2)]))
-        file.write(Batch([], 0.0, [], [(1, "agent:w")]))
+        file.write(RecordBatch([], 0.0, [], [(1, "agent:w")]))
         assert statuses(path) == {"m1": "lost", "m2": "in flight"}
 
 

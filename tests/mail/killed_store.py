@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from busd.bus.mail import Box, Failure, Mail
+from busd.bus.mail import Box, Mail, MailFailure
 from busd.bus.mail_store import Bury, Claim, Keep, Operation, Read, SettleOne
 from tests.mail.stores import do, mail
 from tests.mail.waiting import Waiting
@@ -67,7 +67,7 @@ def _try(
     subject: Waiting, what: str, operation: Operation[Any], then: Callable[[Any], None]
 ) -> None:
     def done(outcome: Any) -> None:
-        assert not isinstance(outcome, Failure), outcome
+        assert not isinstance(outcome, MailFailure), outcome
         os.write(1, f"! {what}\n".encode())
         then(outcome)
 

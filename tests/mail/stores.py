@@ -12,7 +12,7 @@ import anyio
 import sniffio
 from anyio.from_thread import start_blocking_portal
 
-from busd.bus.mail import Failure, Mail, MailLimits
+from busd.bus.mail import Mail, MailFailure, MailLimits
 from busd.bus.mail_store import MailStore, Operation
 from busd.mail.memory import MemoryMailStore
 from busd.mail.simulated import SimulatedDisk
@@ -52,15 +52,15 @@ class Subject(Protocol):
 
 def do(subject: Subject, operation: Operation[R]) -> R:
     """Carry out an operation that must not fail."""
-    outcome: R | Failure = subject.submit_all([operation])[0]
-    assert not isinstance(outcome, Failure), outcome
+    outcome: R | MailFailure = subject.submit_all([operation])[0]
+    assert not isinstance(outcome, MailFailure), outcome
     return outcome
 
 
-def refused(subject: Subject, operation: Operation[Any]) -> Failure:
+def refused(subject: Subject, operation: Operation[Any]) -> MailFailure:
     """Carry out an operation that must fail."""
     outcome = subject.submit_all([operation])[0]
-    assert isinstance(outcome, Failure), outcome
+    assert isinstance(outcome, MailFailure), outcome
     return outcome
 
 

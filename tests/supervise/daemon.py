@@ -14,7 +14,7 @@ import anyio
 import msgspec
 
 from busd.keeper.launch import Launch
-from busd.supervise.logs import Journal
+from busd.supervise.logs import SystemdJournal
 from busd.supervise.subprocess import SubprocessSpawner
 from busd.supervise.systemctl import ServiceManager
 from busd.supervise.systemd import SystemdSpawner
@@ -37,7 +37,7 @@ def spawner_of(wanted: dict[str, Any]) -> Spawner:
     if wanted["kind"] == "subprocess":
         return SubprocessSpawner(state=state, settings=settings)
     manager = ServiceManager(**{"flavour": "user", **wanted["manager"]})
-    journal = Journal() if wanted["kind"] == "journal" else None
+    journal = SystemdJournal() if wanted["kind"] == "journal" else None
     return SystemdSpawner(state=state, settings=settings, manager=manager, journal=journal)
 
 

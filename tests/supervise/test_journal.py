@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from busd.supervise.logs import Journal, LogLine, parse_entry
+from busd.supervise.logs import LogLine, SystemdJournal, parse_entry
 from busd.supervise.systemctl import ServiceManager
 from busd.supervise.systemd import SystemdSpawner
 from busd.supervise.worker import Report, SupervisorSettings
@@ -35,15 +35,15 @@ def manager() -> Iterator[UserManager]:
 
 
 @pytest.fixture
-def journal(manager: UserManager) -> Journal:
-    return Journal(run_by=manager.command(), environment=manager.environment())
+def journal(manager: UserManager) -> SystemdJournal:
+    return SystemdJournal(run_by=manager.command(), environment=manager.environment())
 
 
 MakeSpawner = Callable[..., SystemdSpawner]
 
 
 @pytest.fixture
-def make_spawner(manager: UserManager, journal: Journal, state: Path) -> MakeSpawner:
+def make_spawner(manager: UserManager, journal: SystemdJournal, state: Path) -> MakeSpawner:
     """Make spawners for one state directory."""
 
     def make(**settings: Any) -> SystemdSpawner:  # Any: whatever the settings are
@@ -64,7 +64,7 @@ def spawner(make_spawner: MakeSpawner) -> SystemdSpawner:
 
 
 async def lines_of(
-    journal: Journal, unit: str, count: int, after: str | None = None
+    journal: SystemdJournal, unit: str, count: int, after: str | None = None
 ) -> list[LogLine]:
     """Read until there are so many lines: journald takes its time."""
     with patience():
@@ -78,13 +78,13 @@ def texts(lines: list[LogLine]) -> list[str]:
     return [line.text for line in lines]
 
 
-async def test_the_journal_is_used_where_it_can_be_read(journal: Journal) -> None:
+async def test_the_journal_is_used_where_it_can_be_read(journal: SystemdJournal) -> None:
     assert await journal.is_usable()
 
 
 async def test_a_journal_that_cannot_be_read_is_not_used() -> None:
-    assert not await Journal(run_by=["false"]).is_usable()
-    assert not await Journal(run_by=["/no/such/program"]).is_usable()
+    assert not await SystemdJournal(run_by=["false"]).is_usable()
+    assert not await SystemdJournal(run_by=["/no/such/program"]).is_usable()
 
 
 async def test_a_failed_worker_is_reported_with_its_last_lines_of_the_journal(
@@ -101,7 +101,7 @@ async def test_a_failed_worker_is_reported_with_its_last_lines_of_the_journal(
 
 
 async def test_reading_goes_on_after_a_line_that_was_seen(
-    spawner: SystemdSpawner, launch: MakeLaunch, told: Told, journal: Journal
+    spawner: SystemdSpawner, launch: MakeLaunch, told: Told, journal: SystemdJournal
 ) -> None:
     script = f"for n in 1 2 3 4 5; do echo line $n; done; {STAYS}"
     async with spawner:
@@ -118,7 +118,7 @@ async def test_reading_goes_on_after_a_line_that_was_seen(
 
 
 async def test_each_worker_has_its_own_lines_and_odd_ones_come_whole(
-    spawner: SystemdSpawner, launch: MakeLaunch, told: Told, journal: Journal
+    spawner: SystemdSpawner, launch: MakeLaunch, told: Told, journal: SystemdJournal
 ) -> None:
     odd = f"printf 'a\\tb\\033[1m \\377 end\\n'; head -c 9000 /dev/zero | tr '\\0' x; echo; {STAYS}"
     async with spawner:
@@ -134,7 +134,7 @@ async def test_each_worker_has_its_own_lines_and_odd_ones_come_whole(
 
 
 async def test_a_worker_that_prints_without_end_leaves_the_rest_as_it_is(
-    spawner: SystemdSpawner, launch: MakeLaunch, told: Told, journal: Journal
+    spawner: SystemdSpawner, launch: MakeLaunch, told: Told, journal: SystemdJournal
 ) -> None:
     chatter = launch('echo $$ > "$TOLD"; exec yes "a line of words" >&2')
     async with spawner:
@@ -147,7 +147,7 @@ async def test_a_worker_that_prints_without_end_leaves_the_rest_as_it_is(
 
 
 async def test_workers_that_are_kept_print_on_where_they_did(
-    make_spawner: MakeSpawner, launch: MakeLaunch, told: Told, journal: Journal
+    make_spawner: MakeSpawner, launch: MakeLaunch, told: Told, journal: SystemdJournal
 ) -> None:
     async with make_spawner(when_bus_stops="keep") as spawner:
         unit = (await spawner.start(launch(f"echo words; {STAYS}"))).unit
