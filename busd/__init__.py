@@ -14,8 +14,6 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from busd.agent.agent import Agent
-    from busd.agent.command import worker_command
-    from busd.agent.settings import AgentsSettings, WorkerSettings
     from busd.agent.turn import Turn, TurnFailed
     from busd.agent.unfinished import UnfinishedTurn, finish_turns, unfinished_turns
     from busd.bus.access import Identity
@@ -34,7 +32,10 @@ if TYPE_CHECKING:
         NoAnswer,
         Refuse,
     )
+    from busd.finding import Finding
     from busd.plugin.context import Context, Sent
+    from busd.plugin.declared import DeclaredSettings
+    from busd.plugin.host import PluginSettings
     from busd.plugin.plugin import Plugin
     from busd.rpc.envelope import as_many_as_fit
     from busd.vocabulary.addresses import (
@@ -60,7 +61,6 @@ _HOME = {
     "Ack": "busd.bus.message",
     "Agent": "busd.agent.agent",
     "AgentEvent": "busd.vocabulary.bub",
-    "AgentsSettings": "busd.agent.settings",
     "BusForbidden": "busd.errors",
     "BusUnreachable": "busd.errors",
     "BusdError": "busd.errors",
@@ -70,13 +70,16 @@ _HOME = {
     "Configure": "busd.vocabulary.bub",
     "ConnectionLost": "busd.errors",
     "Context": "busd.plugin.context",
+    "DeclaredSettings": "busd.plugin.declared",
     "EVENTS_PREFIX": "busd.vocabulary.addresses",
+    "Finding": "busd.finding",
     "GeneralResponse": "busd.vocabulary.bub",
     "Identity": "busd.bus.access",
     "Incoming": "busd.client.incoming",
     "NoAnswer": "busd.errors",
     "Outcome": "busd.bus.message",
     "Plugin": "busd.plugin.plugin",
+    "PluginSettings": "busd.plugin.host",
     "Receipt": "busd.bus.message",
     "Refuse": "busd.errors",
     "RouteAssigned": "busd.vocabulary.bub",
@@ -89,7 +92,6 @@ _HOME = {
     "Turn": "busd.agent.turn",
     "TurnFailed": "busd.agent.turn",
     "UnfinishedTurn": "busd.agent.unfinished",
-    "WorkerSettings": "busd.agent.settings",
     "channel_of": "busd.vocabulary.addresses",
     "chat_address": "busd.vocabulary.addresses",
     "event_address": "busd.vocabulary.addresses",
@@ -100,7 +102,6 @@ _HOME = {
     "read_message": "busd.vocabulary.payload",
     "run": "busd.client.run",
     "unfinished_turns": "busd.agent.unfinished",
-    "worker_command": "busd.agent.command",
     "write_message": "busd.vocabulary.payload",
 }
 
@@ -109,7 +110,6 @@ __all__ = [
     "Ack",
     "Agent",
     "AgentEvent",
-    "AgentsSettings",
     "BusForbidden",
     "BusUnreachable",
     "BusdError",
@@ -119,12 +119,15 @@ __all__ = [
     "Configure",
     "ConnectionLost",
     "Context",
+    "DeclaredSettings",
+    "Finding",
     "GeneralResponse",
     "Identity",
     "Incoming",
     "NoAnswer",
     "Outcome",
     "Plugin",
+    "PluginSettings",
     "Receipt",
     "Refuse",
     "RouteAssigned",
@@ -137,7 +140,6 @@ __all__ = [
     "Turn",
     "TurnFailed",
     "UnfinishedTurn",
-    "WorkerSettings",
     "as_many_as_fit",
     "channel_of",
     "chat_address",
@@ -148,7 +150,6 @@ __all__ = [
     "read_message",
     "run",
     "unfinished_turns",
-    "worker_command",
     "write_message",
 ]
 

@@ -5,6 +5,8 @@ follow its check, the table in docs/settings.md, the commented busd.toml and the
 
 The largest values are far beyond any use. They keep what the daemon computes from a setting within
 what clocks, SQLite and the event loops can represent.
+
+This module is public: plugins declare their settings with it.
 """
 
 from __future__ import annotations
@@ -12,6 +14,21 @@ from __future__ import annotations
 from typing import Annotated
 
 from msgspec import Meta
+
+__all__ = [
+    "Bytes",
+    "Count",
+    "CountOrZero",
+    "Days",
+    "MemoryBytes",
+    "Percent",
+    "Rate",
+    "Seconds",
+    "SecondsOrZero",
+    "Share",
+    "Uid",
+    "about",
+]
 
 WORDS = "words"  # key in `Meta.extra`: the largest value as a person writes it
 

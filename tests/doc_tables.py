@@ -19,7 +19,7 @@ from busd.errors import NotInitialized, RequestError
 from busd.ops.admin import admin_methods
 from busd.ops.running import RunningBus
 from busd.plugin.plugin import HOOKS, Plugin
-from busd.settings.config import Settings
+from busd.settings.config import default_settings
 from busd.settings.defaults import encode_value
 from busd.settings.description import describe
 from busd_plugins.bub import plugin as bub
@@ -79,7 +79,7 @@ def minus(code: int) -> str:
 def settings() -> Rows:
     return [
         [f"`{each.name}`", USER_DEFAULTS.get(each.name, _shown(each.default)), each.about]
-        for each in describe(Settings())
+        for each in describe(default_settings())
     ]
 
 

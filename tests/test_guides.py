@@ -10,9 +10,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from busd.errors import ConfigError
+from busd.plugin.declared import Declared, read_tables, with_tables
+from busd.settings.config import Settings
+from busd.settings.description import describe
+from busd.struct_faults import convert
 from tests.daemons import PATIENCE_SECONDS, open_daemon
 from tests.pages import ROOT, samples_of, text_of
 from tests.test_tour import as_pattern, run
@@ -56,16 +62,29 @@ def open_plugins(folder: Path, *plugins: str) -> Iterator[dict[str, str]]:
 
 def test_the_plugins_of_the_guide_run_and_answer_as_it_says(tmp_path: Path) -> None:
     blocks = blocks_of("plugins.md", "python", "sh", "text")
-    greet, guests = (text for language, text in blocks if language == "python")
+    greet, guests, _ = (text for language, text in blocks if language == "python")
     with open_plugins(tmp_path, greet) as env:
         assert compare(blocks[: blocks.index(("python", guests))], env, tmp_path) == 3
 
 
 def test_its_hooks_and_methods_answer_as_it_says(tmp_path: Path) -> None:
     blocks = blocks_of("plugins.md", "python", "sh", "text")
-    _, guests = (text for language, text in blocks if language == "python")
+    _, guests, _ = (text for language, text in blocks if language == "python")
     with open_plugins(tmp_path, guests) as env:
         assert compare(blocks[blocks.index(("python", guests)) :], env, tmp_path) == 1
+
+
+def test_the_settings_that_its_plugin_declares_are_checked_and_described() -> None:
+    _, _, (_, text) = blocks_of("plugins.md", "python")
+    names: dict[str, Any] = {}
+    exec(compile(text, "settings.py", "exec", dont_inherit=True), names)
+    declared: Declared = names["settings"]
+    kind = with_tables(Settings, {"night": declared})
+    [nap, _] = [each for each in describe(kind()) if each.name.startswith("night.")]
+    assert (nap.name, nap.default, nap.about) == ("night.nap_seconds", 60.0, "Length of a nap.")
+    wrong = convert({"night": {"nap_seconds": 4000.0}}, kind)
+    with pytest.raises(ConfigError, match="nap_seconds must not be more than"):
+        declared.check(read_tables(wrong, declared.kind))
 
 
 def compare(blocks: list[tuple[str, str]], env: dict[str, str], cwd: Path) -> int:

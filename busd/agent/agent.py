@@ -35,9 +35,8 @@ from busd.agent.prompt import Prompts
 from busd.agent.reception import add_handlers
 from busd.agent.reply import Replies
 from busd.agent.session import AgentSettings
-from busd.agent.settings import WhenBusy
 from busd.agent.turn import Turn, TurnFailed
-from busd.agent.turns import TurnQueue
+from busd.agent.turns import TurnQueue, WhenBusy
 from busd.bus.address import check_name
 from busd.client.client import Client
 from busd.client.run import Loop, run, run_until_signal

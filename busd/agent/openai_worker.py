@@ -15,10 +15,9 @@ import anyio
 import msgspec
 from anyio.abc import ObjectReceiveStream
 
-from busd.agent.command import check_no_secret
 from busd.agent.completion import Completion, refusal_of, retry_seconds_of
 from busd.agent.conversation import Conversation
-from busd.agent.program_check import openai_extra_fix
+from busd.agent.program_check import check_no_secret, openai_extra_fix
 from busd.agent.turn import Turn, TurnFailed
 from busd.errors import ConfigError
 

@@ -1,4 +1,7 @@
-"""Find out whether what a worker needs is there, before somebody waits for its answer."""
+"""Check what a worker is started with, before somebody waits for its answer.
+
+This module is public: a plugin that starts `busd worker`, or a program of the operator's, uses it.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,14 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+from busd.errors import ConfigError
+
+__all__ = ["check_no_secret", "find_program_fault", "has_openai_extra", "openai_extra_fix"]
 
 _OPENAI_MODULE = "httpx"
+_SECRET_NAMES = {"key", "api_key", "api-key", "apikey", "token", "access_token", "password"}
 
 
 def find_program_fault(program: str, path: str | None = None, folder: Path | None = None) -> str:
@@ -40,3 +49,17 @@ def has_openai_extra() -> bool:
 def openai_extra_fix() -> str:
     """Return the command that installs what asking an endpoint needs."""
     return f"{shlex.quote(sys.executable)} -m pip install 'busd[openai]'"
+
+
+def check_no_secret(url: str) -> None:
+    """Raise ConfigError if everybody who can list processes would learn a secret from this URL."""
+    try:
+        parts = urlsplit(url)
+        names = {name.lower() for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
+        has_secret = parts.password is not None or parts.username is not None
+    except ValueError as problem:
+        raise ConfigError(f"the endpoint's URL cannot be read: {problem}") from None
+    if has_secret or names & _SECRET_NAMES:
+        raise ConfigError(
+            "the endpoint's URL holds a secret; put it into a credential named OPENAI_API_KEY"
+        )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Literal
 
-from busd.agent.settings import WhenBusy
 from busd.errors import Refuse
 
 if TYPE_CHECKING:
     from busd.agent.turn import Turn
 
+WhenBusy = Literal["queue", "interrupt", "merge", "reject"]
 Admission = Literal["queued", "merged", "interrupts"]
 MAX_WAITING = 100
 _MAX_MERGED_CHARACTERS = 1024 * 1024

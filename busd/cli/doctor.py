@@ -10,7 +10,7 @@ import click
 from busd.cli.install import chosen_flavour, flavour_option
 
 if TYPE_CHECKING:
-    from busd.settings.doubts import Finding
+    from busd.finding import Finding
 
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 

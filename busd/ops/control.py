@@ -12,12 +12,13 @@ from busd import __version__
 from busd.bus.methods import Nothing
 from busd.bus.peer import RemotePeer
 from busd.errors import AccessRefused, Busy
+from busd.finding import Finding
 from busd.ops.reloads import Reloaded
 from busd.ops.running import RunningBus
 from busd.rpc.endpoint import Asker
 from busd.rpc.envelope import RequestId
 from busd.rpc.methods import DEFERRED, Methods
-from busd.settings.doubts import Finding, find_doubts
+from busd.settings.doubts import find_doubts
 
 log = structlog.get_logger("busd.ops")
 

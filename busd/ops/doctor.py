@@ -11,6 +11,7 @@ from pathlib import Path
 
 from busd import __version__
 from busd.errors import BusdError, ConfigError
+from busd.finding import Finding
 from busd.ops.doctor_bus import (
     AskedBus,
     ask_bus,
@@ -25,8 +26,8 @@ from busd.ops.doctor_units import SPARE_FILES, check_guard, examine_units, has_f
 from busd.ops.install import Layout
 from busd.ops.tokens import TOKEN_FILES, check_private
 from busd.plugin.file_safety import find_danger, find_danger_above
-from busd.settings.config import Settings, load_settings
-from busd.settings.doubts import Finding, check_listening, find_doubts
+from busd.settings.config import Settings, default_settings, load_settings
+from busd.settings.doubts import check_listening, find_doubts
 from busd.wire.places import state_directory
 
 _MIB = 1024 * 1024
@@ -37,7 +38,7 @@ _FIRST_YEAR = 2025  # there was no busd before
 def examine(layout: Layout, config: Path | None, given: str | None) -> Iterator[Finding]:
     """Check everything; `given` is the address of the bus, if one was specified."""
     yield Finding("busd", "ok", f"version {__version__}")
-    settings, doubts = Settings(), list[Finding]()
+    settings, doubts = default_settings(), list[Finding]()
     path = config or layout.config
     try:
         yield from check_config(layout, path)

@@ -16,12 +16,12 @@ import msgspec
 from busd import __version__
 from busd.client.client import Client
 from busd.errors import BusdError, CallRefused
+from busd.finding import Finding
 from busd.ops.control import About
 from busd.ops.doctor_units import held_sockets, is_systemd_host
 from busd.ops.install import Layout
 from busd.plugin.host import PluginStatus
 from busd.settings.config import Settings
-from busd.settings.doubts import Finding
 from busd.wire.bus_address import DEFAULT_PORT, BusAddress, parse_bus_address
 from busd.wire.places import default_listen, find_bus
 

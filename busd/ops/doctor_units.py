@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from busd import __version__
+from busd.finding import Finding
 from busd.ops.install import UNITS, Layout, files_for, find_program, read_text, written_by
-from busd.settings.doubts import Finding
 from busd.wire.bus_address import BusAddress, parse_bus_address
 
 _ASKED = (

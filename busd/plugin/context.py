@@ -18,6 +18,7 @@ from busd.bus.address import check_address
 from busd.bus.message import NOTHING, Message, Receipt, check_message_id
 from busd.client.incoming import encode_payload
 from busd.errors import NotSubscribed, Refuse, RequestError
+from busd.plugin.declared import bundled_settings, read_tables
 from busd.rpc.envelope import RequestId
 from busd.rpc.reading import Id
 from busd.struct_faults import convert
@@ -25,6 +26,7 @@ from busd.vocabulary.payload import Payload, author_of, decode_payload, type_nam
 
 if TYPE_CHECKING:
     from busd.bus.access import Identity
+    from busd.plugin.host import PluginSettings
     from busd.plugin.running import RunningPlugin
     from busd.plugin.tasks import GuardedTasks
 
@@ -85,10 +87,21 @@ class Context:
         return self._running.host.settings
 
     def own_settings(self, kind: builtins.type[S]) -> S:
-        """Return the table `[plugins.settings.NAME]` as a struct; raise ConfigError."""
-        name = self._running.name
-        said = self.settings.plugins.settings.get(name, {})
-        return convert(said, kind, f"plugins.settings.{name}")
+        """Return the table `[plugins.settings.NAME]` as a struct; raise ConfigError.
+
+        For a bundled plugin that declares tables of its own, return those.
+        """
+        running = self._running
+        candidate = running.loaded.candidate
+        if candidate.name in bundled_settings() and candidate.is_bundled:
+            return read_tables(self.settings, kind)
+        said = self.limits.settings.get(running.name, {})
+        return convert(said, kind, f"plugins.settings.{running.name}")
+
+    @property
+    def limits(self) -> PluginSettings:
+        """The table `[plugins]`: the limits of all plugins."""
+        return self._running.host.limits
 
     @property
     def state(self) -> Path:

@@ -40,6 +40,11 @@ class Candidate(msgspec.Struct, frozen=True):
     fingerprint: Fingerprint = ()  # of its files: it changes when they do
     danger: str = ""  # why it must not be imported
 
+    @property
+    def is_bundled(self) -> bool:
+        """True if the plugin comes with busd."""
+        return Path(self.origin).is_relative_to(bundled_folder())
+
 
 class LoadedPlugin(msgspec.Struct, frozen=True):
     """A plugin that was imported."""
@@ -177,7 +182,8 @@ async def load(candidate: Candidate, seconds: float) -> LoadedPlugin | BadPlugin
 
 
 def _load(candidate: Candidate) -> LoadedPlugin | BadPlugin:
-    old = _take_modules(candidate)
+    # At first only its module `settings` may have been imported (see declared.py): keep that one.
+    old = _take_modules(candidate) if candidate.module in sys.modules else {}
     try:
         module = importlib.import_module(candidate.module)
         loaded = _read(candidate, module)
@@ -219,8 +225,7 @@ def _take_modules(candidate: Candidate) -> dict[str, ModuleType]:
     taken = _modules(candidate)
     for name in taken:
         del sys.modules[name]
-    is_bundled = Path(candidate.origin).is_relative_to(bundled_folder())
-    for file, *_ in candidate.fingerprint if taken and is_bundled else ():
+    for file, *_ in candidate.fingerprint if taken and candidate.is_bundled else ():
         try:
             Path(importlib.util.cache_from_source(file)).unlink(missing_ok=True)
         except OSError:

@@ -6,6 +6,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,12 +14,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 import msgspec.inspect
 
-from busd.agent.settings import AgentsSettings, WorkerSettings
 from busd.bus.access import Grant, Policy, check_grants
 from busd.bus.delivery import DeliveryLimits
 from busd.bus.quota import QuotaLimits
 from busd.errors import ConfigError
 from busd.journal.settings import JournalSettings
+from busd.plugin.declared import bundled_settings, read_tables, with_tables
 from busd.plugin.host import PluginSettings
 from busd.quantities import Seconds, about
 from busd.settings.bounds import (
@@ -42,7 +43,7 @@ _ENVIRONMENT, _FLAGS = "environment", "command line"
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything an operator can set."""
+    """Everything an operator can set, except the tables that plugins declare."""
 
     listen: Annotated[list[str], about("Addresses to listen on.")] = msgspec.field(
         default_factory=default_listen
@@ -74,15 +75,21 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     journal: JournalSettings = JournalSettings()
     tls: TlsSettings = TlsSettings()
     plugins: PluginSettings = PluginSettings()
-    agents: AgentsSettings = AgentsSettings()
-    workers: Annotated[
-        dict[str, WorkerSettings],
-        about("The workers of one channel; `workers.default` is for channels without a table."),
-    ] = {}
     grant: Annotated[
         list[Grant],
         about("What a uid, systemd unit, token or certificate may do; any number of tables."),
     ] = []
+
+
+@cache
+def settings_kind() -> type[Settings]:
+    """Return the struct of all settings, with the tables that bundled plugins declare."""
+    return with_tables(Settings, bundled_settings())
+
+
+def default_settings() -> Settings:
+    """Return all settings as they are if nobody sets any."""
+    return settings_kind()()
 
 
 def load_settings(path: str | None = None, flags: dict[str, object] | None = None) -> Settings:
@@ -96,7 +103,7 @@ def load_settings(path: str | None = None, flags: dict[str, object] | None = Non
             # Each by itself first, so that an error names where it is; only files have types.
             _check(said, source, strict=source not in (_ENVIRONMENT, _FLAGS))
             _merge(found, said)
-        settings = convert(found, Settings, strict=False)
+        settings = convert(found, settings_kind(), strict=False)
         return msgspec.structs.replace(settings, grant=check_grants(settings.grant))
     except ConfigError as problem:
         raise one_line(problem) from None
@@ -165,7 +172,7 @@ def _read_environment() -> dict[str, Any]:
 
 def variables() -> dict[str, Setting]:
     """Return the setting of each variable of the environment that is one."""
-    settings = describe(Settings())
+    settings = describe(default_settings())
     return {variable_of(each.name): each for each in settings if not each.is_in_files_only}
 
 
@@ -186,7 +193,7 @@ def _merge(found: dict[str, Any], said: dict[str, Any]) -> None:
 
 def setting_names() -> list[str]:
     """Return every setting, and every group of settings, by its dotted name."""
-    return sorted(names_within(msgspec.inspect.type_info(Settings)))
+    return sorted(names_within(msgspec.inspect.type_info(settings_kind())))
 
 
 # What the types cannot say
@@ -196,7 +203,7 @@ def _check(said: dict[str, Any], source: str, *, strict: bool) -> None:
     """Raise ConfigError, naming its source, for what cannot be read or not be meant."""
     try:
         check_shape(said)
-        _check_meaning(convert(said, Settings, strict=strict))
+        _check_meaning(convert(said, settings_kind(), strict=strict))
     except ConfigError as problem:
         raise ConfigError(f"{source}: {problem}") from None
 
@@ -210,15 +217,8 @@ def _check_meaning(settings: Settings) -> None:
         if not re.fullmatch(r"[\w.-]+", host):
             raise ConfigError(f"allowed_hosts: {host!r} must be a name, without scheme and port")
     check_grants(settings.grant)
-    for name, worker in settings.workers.items():
-        _check_worker(name, worker)
-
-
-def _check_worker(name: str, worker: WorkerSettings) -> None:
-    programs = {"command": worker.command, "agent": worker.agent, "openai_url": worker.openai_url}
-    said = [key for key, value in programs.items() if value]
-    if len(said) > 1:
-        raise ConfigError(f"workers.{name} has {' and '.join(said)}: say only one of them")
+    for declared in bundled_settings().values():
+        declared.check(read_tables(settings, declared.kind))
 
 
 # What a reload can do

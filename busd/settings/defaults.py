@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from busd.settings.config import Settings
+from busd.settings.config import Settings, default_settings
 from busd.settings.description import Setting, describe
 
 _HEAD = """\
@@ -20,7 +20,7 @@ _HEAD = """\
 
 def encode_default_config(places: dict[str, object], reload: str) -> str:
     """Return the text of the file; `places` are the defaults that depend on whose bus it is."""
-    settings = list(describe(msgspec.structs.replace(Settings(), **places)))
+    settings = list(describe(msgspec.structs.replace(default_settings(), **places)))
     values = [_lines_of(each) for each in settings if not each.head and not each.table]
     # Tables last: every line after the head of one would belong to it.
     tables = [_table_lines(each, settings) for each in settings if each.head]

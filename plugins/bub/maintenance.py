@@ -41,7 +41,7 @@ async def write_sessions(registry: Registry) -> None:
 async def stop_idle_workers(registry: Registry) -> None:
     """Stop workers that have been idle for longer than their settings allow."""
     while True:
-        tables = [*registry.settings.workers.values(), registry.worker_settings("default")]
+        tables = [*registry.settings.workers.values(), registry.settings.worker("default")]
         allowed = [table.idle_seconds for table in tables if table.idle_seconds > 0]
         shortest = min(allowed, default=_LONGEST)
         await anyio.sleep(min(max(shortest / _IDLE_CHECKS, _SHORTEST), _LONGEST))
@@ -59,7 +59,7 @@ async def stop_idle_workers(registry: Registry) -> None:
 def _is_idle(registry: Registry, agent: ChatAgent) -> bool:
     if agent.worker.running is None or not agent.is_present or agent.worker.is_ending:
         return False
-    settings = registry.worker_settings(agent.session.channel)
+    settings = registry.settings.worker(agent.session.channel)
     allowed = settings.idle_seconds
     if allowed and not settings.agent:
         # Our own workers ack first: a silent one may still be at a turn.
@@ -72,7 +72,7 @@ async def forget_old_agents(registry: Registry) -> None:
     await registry.is_settled.wait()
     await anyio.to_thread.run_sync(remove_leftovers, registry.state)
     while True:
-        days: float = registry.settings.agents.keep_days
+        days = registry.settings.agents.keep_days
         for agent in list(registry.agents.values()):
             if _is_over(agent) and is_older(agent.session.stopped_at, days):
                 await _forget(registry, agent)

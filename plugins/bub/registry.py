@@ -9,13 +9,14 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from busd import AgentEvent, Refuse, WorkerSettings
+from busd import AgentEvent, Refuse
 from busd.supervise import Launch, LogReader, Spawners, SpawnFailed
 from busd_plugins.bub.agent import EVENTS, SYSTEM, ChatAgent
 from busd_plugins.bub.chats import Placed
 from busd_plugins.bub.pending import PendingTotals
 from busd_plugins.bub.recovery import resend_held, resume_turns
 from busd_plugins.bub.sessions import NoSessions, Session, Sessions, now
+from busd_plugins.bub.settings import BubSettings
 from busd_plugins.bub.starting import fingerprint_of, launch_of, supervisor_settings
 
 if TYPE_CHECKING:
@@ -34,8 +35,9 @@ class Registry:
         self.ctx = ctx
         self.state = ctx.state
         self.sessions = Sessions(ctx.state)
-        settings = supervisor_settings(ctx.settings.agents)
-        self.spawners = Spawners(ctx.state, settings, ctx.tasks.start_soon)
+        self.settings = ctx.own_settings(BubSettings)
+        supervisor = supervisor_settings(self.settings.agents)
+        self.spawners = Spawners(ctx.state, supervisor, ctx.tasks.start_soon)
         self.logs = LogReader()
         self.agents: dict[str, ChatAgent] = {}
         self.held = PendingTotals()
@@ -45,16 +47,6 @@ class Registry:
         self._unknown: dict[str, float] = {}  # agents that are none of ours, and when they joined
         self._cannot_write = False
         self._starting = anyio.CapacityLimiter(1)
-
-    @property
-    def settings(self) -> Any:
-        """The daemon's settings, as they are now."""
-        return self.ctx.settings
-
-    def worker_settings(self, channel: str) -> WorkerSettings:
-        """Return the table of a channel, or the default one."""
-        tables: dict[str, WorkerSettings] = self.settings.workers
-        return tables.get(channel) or tables.get("default") or WorkerSettings()
 
     # Who is known
 
@@ -189,7 +181,7 @@ class Registry:
 
     async def spawner_of(self, channel: str) -> Spawner:
         """Return the spawner for the workers of a channel; raise SpawnFailed if there is none."""
-        return await self.spawners.get(self.worker_settings(channel).spawner)
+        return await self.spawners.get(self.settings.worker(channel).spawner)
 
     def room_to_start(self) -> anyio.CapacityLimiter:
         """Return what lets only so many workers start at a time."""
@@ -208,15 +200,16 @@ class Registry:
 
     def launch_of(self, agent: ChatAgent) -> Launch:
         """Return what its spawner needs to know."""
-        settings = self.worker_settings(agent.session.channel)
+        settings = self.settings.worker(agent.session.channel)
         return launch_of(agent.session, settings, self.settings.agents, self.ctx)
 
     def table_of(self, agent: ChatAgent) -> str:
         """Return the fingerprint of the settings that its worker should have now."""
-        return fingerprint_of(self.worker_settings(agent.session.channel))
+        return fingerprint_of(self.settings.worker(agent.session.channel))
 
     async def reload(self) -> None:
         """Apply settings that were read again."""
+        self.settings = self.ctx.own_settings(BubSettings)
         settings = supervisor_settings(self.settings.agents)
         for name, problem in await self.spawners.reload(settings):
             self.ctx.log.warning("agents.not_reloaded", spawner=name, reason=problem)
@@ -253,7 +246,7 @@ class Registry:
     @property
     def patience_seconds(self) -> float:
         """How long a request may take: a little less than the host allows, so that we answer."""
-        return float(self.settings.plugins.handler_seconds) * 0.95
+        return self.ctx.limits.handler_seconds * 0.95
 
     async def flush(self) -> None:
         """Write what was noted; a disk without room is said once, and tried again later."""

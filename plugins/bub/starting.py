@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import msgspec
 
-from busd import AgentsSettings, Refuse, WorkerSettings, worker_command
+from busd import Refuse
 from busd.supervise import Launch, SupervisorSettings
+from busd_plugins.bub.command import worker_command
+from busd_plugins.bub.settings import AgentsSettings, WorkerSettings
 
 if TYPE_CHECKING:
     from busd import Context

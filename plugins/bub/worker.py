@@ -53,8 +53,7 @@ class Worker:
 
     @property
     def _ready_seconds(self) -> float:
-        seconds: float = self.agent.registry.settings.agents.ready_seconds
-        return seconds
+        return self.agent.registry.settings.agents.ready_seconds
 
     @property
     def is_starting(self) -> bool:
@@ -264,7 +263,7 @@ class Worker:
         self._take_over(running, "adopted")
         if not self.agent.is_present:
             self.bring_up(is_wanted=False)
-            self._deadline += float(self.agent.registry.settings.agents.adopt_seconds)
+            self._deadline += self.agent.registry.settings.agents.adopt_seconds
 
     def _take_over(self, running: SupervisedProcess, event: str) -> None:
         """Watch a worker that runs; it may have joined the bus before its spawner said so."""

@@ -9,14 +9,16 @@ import pytest
 from msgspec import inspect
 
 from busd.errors import ConfigError
-from busd.settings.config import Settings, load_settings, setting_names
+from busd.plugin.declared import read_tables
+from busd.settings.config import default_settings, load_settings, setting_names, settings_kind
 from busd.struct_faults import bare
+from busd_plugins.bub.settings import BubSettings
 
 
 def numbers() -> list[tuple[str, int, str]]:
     """Return every number that the environment can set too, the bound below it, a small one."""
     found: list[tuple[str, int, str]] = []
-    for name, kind in numbers_of(inspect.type_info(Settings)):
+    for name, kind in numbers_of(inspect.type_info(settings_kind())):
         bound = kind.ge if kind.gt is None else kind.gt
         assert bound is not None, f"{name} has no lower bound"
         assert kind.le is not None, f"{name} has no upper bound"
@@ -54,7 +56,7 @@ def test_without_a_file_and_flags_everything_has_its_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    assert load_settings(None, {"listen": None, "loop": None}) == Settings()
+    assert load_settings(None, {"listen": None, "loop": None}) == default_settings()
 
 
 def test_a_file_says_what_differs(tmp_path: Path) -> None:
@@ -74,7 +76,7 @@ def test_a_file_says_what_differs(tmp_path: Path) -> None:
     assert settings.policy == "strict"
     assert settings.delivery.ack_seconds == 5
     assert settings.wire.max_frame_bytes == 4096
-    assert settings.wire.max_connections == Settings().wire.max_connections
+    assert settings.wire.max_connections == default_settings().wire.max_connections
 
 
 def test_flags_win_over_the_file(tmp_path: Path) -> None:
@@ -165,7 +167,7 @@ def test_a_mistake_is_named_with_its_key(tmp_path: Path, text: str, expected: st
 
 def test_workers_may_have_no_restarts_and_never_be_idle(tmp_path: Path) -> None:
     path = write(tmp_path, "[workers.default]\nrestarts = 0\nidle_seconds = 0\n")
-    worker = load_settings(path).workers["default"]
+    worker = read_tables(load_settings(path), BubSettings).workers["default"]
     assert (worker.restarts, worker.idle_seconds) == (0, 0)
 
 

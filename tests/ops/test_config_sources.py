@@ -10,7 +10,13 @@ import pytest
 
 from busd.bus.access import Grant
 from busd.errors import ConfigError
-from busd.settings.config import Settings, changes, config_files, keep_fixed, load_settings
+from busd.settings.config import (
+    changes,
+    config_files,
+    default_settings,
+    keep_fixed,
+    load_settings,
+)
 from tests.ops.terminal import Terminal
 
 SIZE = "BUSD_WIRE_MAX_FRAME_BYTES"
@@ -51,7 +57,7 @@ def test_each_source_wins_over_those_before_it(
     def size(flags: dict[str, object] | None = None) -> int:
         return load_settings(None, flags).wire.max_frame_bytes
 
-    assert size() == Settings().wire.max_frame_bytes
+    assert size() == default_settings().wire.max_frame_bytes
     folder.write("busd.toml", "wire.max_frame_bytes = 2001")
     assert size() == 2001
     folder.write("conf.d/20-later.toml", "wire.max_frame_bytes = 2020")
@@ -109,7 +115,7 @@ def test_a_variable_that_is_no_setting_is_left_alone(
     folder: Folder, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv(name, "x")
-    assert load_settings() == Settings()
+    assert load_settings() == default_settings()
 
 
 @pytest.mark.parametrize(
@@ -169,7 +175,7 @@ def test_only_toml_files_of_conf_d_are_read_in_the_order_of_their_names(folder: 
 def test_a_file_that_is_named_must_be_there_the_default_one_need_not(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert load_settings() == Settings()
+    assert load_settings() == default_settings()
     monkeypatch.setenv("BUSD_CONFIG", folder.main)
     assert refusal() == f"cannot read {folder.main}: No such file or directory"
     folder.write("busd.toml", "drain_seconds = 3")
@@ -190,12 +196,12 @@ def test_systemd_says_where_the_configuration_is(
 
 def test_changes_are_named_as_an_operator_writes_them(folder: Folder) -> None:
     folder.write("busd.toml", "wire.ping_seconds = 1\njournal.keep_days = 2\n[[grant]]\nuid = 1")
-    assert changes(Settings(), load_settings()) == [
+    assert changes(default_settings(), load_settings()) == [
         "wire.ping_seconds",
         "journal.keep_days",
         "grant",
     ]
-    assert changes(Settings(), Settings()) == []
+    assert changes(default_settings(), default_settings()) == []
 
 
 def test_what_needs_a_restart_stays_as_it_was(folder: Folder) -> None:
@@ -204,7 +210,7 @@ def test_what_needs_a_restart_stays_as_it_was(folder: Folder) -> None:
         'listen = ["unix:/x"]\nstate = "/x"\nloop = "trio"\nlog_level = "error"\n'
         'policy = "open"\njournal.enabled = false\njournal.keep_days = 1',
     )
-    old, new = Settings(), load_settings()
+    old, new = default_settings(), load_settings()
     kept = keep_fixed(old, new)
     assert changes(old, kept) == ["policy", "journal.keep_days"]
     assert changes(kept, new) == ["listen", "state", "loop", "log_level", "journal.enabled"]

@@ -11,17 +11,17 @@ import msgspec
 import pytest
 
 import busd
-from busd.agent.settings import AgentsSettings
 from busd.plugin.host import PluginSettings
-from busd.settings.config import Settings, variables
+from busd.settings.config import Settings, default_settings, variables
 from busd.settings.doubts import OTHER_VARIABLES, find_doubts
+from busd_plugins.bub.settings import AgentsSettings
 from tests.daemons import Loop, open_daemon
 from tests.ops.terminal import Terminal
 from tests.reload.conftest import Reloading
 from tests.tls.authority import Authority
 
 MISSPELT = "$BUSD_POLCY is ignored: there is no such setting"
-SLOW_WORKERS = Settings(agents=AgentsSettings(stop_seconds=20.0))
+SLOW_WORKERS = msgspec.structs.replace(default_settings(), agents=AgentsSettings(stop_seconds=20.0))
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def doubts(settings: Settings | None = None) -> list[tuple[str, str]]:
-    return [(each.says, each.fix) for each in find_doubts(settings or Settings())]
+    return [(each.says, each.fix) for each in find_doubts(settings or default_settings())]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,9 @@ def test_workers_that_may_take_longer_than_the_plugin_that_ends_them() -> None:
     patient = PluginSettings(stop_seconds=21.0)
     assert doubts(msgspec.structs.replace(SLOW_WORKERS, plugins=patient)) == []
     keeping = AgentsSettings(stop_seconds=20.0, when_bus_stops="keep")
-    assert doubts(Settings(agents=keeping)) == []
+    assert doubts(msgspec.structs.replace(SLOW_WORKERS, agents=keeping)) == []
+    disabled = PluginSettings(disabled=["bub"])
+    assert doubts(msgspec.structs.replace(SLOW_WORKERS, plugins=disabled)) == []
 
 
 @pytest.mark.parametrize(

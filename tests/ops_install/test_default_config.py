@@ -5,11 +5,13 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-from busd.agent.settings import WorkerSettings
+import msgspec
+
 from busd.bus.access import Grant
-from busd.settings.config import Settings, load_settings, setting_names
+from busd.settings.config import default_settings, load_settings, setting_names
 from busd.settings.defaults import encode_default_config
 from busd.settings.description import describe
+from busd_plugins.bub.settings import WorkerSettings
 from tests.pages import rows_of
 
 TEXT = encode_default_config({}, "systemctl reload busd")
@@ -37,18 +39,20 @@ def test_without_the_marks_it_says_what_is_the_default(tmp_path: Path) -> None:
     keys = [line[1:] for line in LINES if line.startswith("#") and not line.startswith("# ")]
     values = [line for line in keys if not line.endswith("# not set")]
     config = tmp_path / "busd.toml"
-    at = values.index("[[grant]]")
-    config.write_text("\n".join(values[:at]))
-    assert load_settings(str(config), {}) == Settings(workers={"default": WorkerSettings()})
     # A grant is for somebody: that much the operator must add.
-    config.write_text("\n".join([*values, "uid = 1000"]))
-    assert load_settings(str(config), {}).grant == [Grant(name="1", uid=1000)]
+    values.insert(values.index("[[grant]]") + 1, "uid = 1000")
+    config.write_text("\n".join(values))
+    assert load_settings(str(config), {}) == msgspec.structs.replace(
+        default_settings(),
+        grant=[Grant(name="1", uid=1000)],
+        workers={"default": WorkerSettings()},
+    )
 
 
 def test_every_setting_is_described_in_the_words_of_the_documentation() -> None:
     rows = rows_of("docs/settings.md", "All settings")
     told = {name.strip("`"): words for name, _, words in rows}
-    for setting in describe(Settings()):
+    for setting in describe(default_settings()):
         assert setting.about.endswith("."), setting.name
         assert f"# {setting.about}" in LINES
         assert told[setting.name] == setting.about

@@ -14,11 +14,11 @@ from click.testing import CliRunner
 
 from busd import __version__
 from busd.cli.doctor import doctor
+from busd.finding import Finding
 from busd.ops import doctor as checks
 from busd.ops.doctor_bus import check_socket
 from busd.ops.doctor_units import check_service, check_unit_state
 from busd.ops.install import Layout, find_layout, install
-from busd.settings.doubts import Finding
 from busd.wire.bus_address import BusAddress
 from tests.conftest import DaemonWith
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from busd.agent.command import worker_command
-from busd.agent.settings import WorkerSettings
 from busd.errors import ConfigError
+from busd_plugins.bub.command import worker_command
+from busd_plugins.bub.settings import WorkerSettings
 
 WHO = ["--client-id", "agent:w", "--talkto", "tg:1", "--workspace", "/w", "--reply-type", "web"]
 BUSD = [sys.executable, "-m", "busd", "worker", *WHO]

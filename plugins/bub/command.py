@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from urllib.parse import parse_qsl, urlsplit
 
-from busd.agent.settings import WorkerSettings
-from busd.errors import ConfigError
+from busd_plugins.bub.settings import WorkerSettings, check_endpoint
 
 _ON_STDIN = "stdin"
-_SECRET_NAMES = {"key", "api_key", "api-key", "apikey", "token", "access_token", "password"}
 
 
 def worker_command(
@@ -37,9 +34,7 @@ def _program(settings: WorkerSettings) -> list[str]:
     if settings.command:
         return [*_way_of_speaking(settings), "--exec", "--", *settings.command]
     if settings.openai_url:
-        check_no_secret(settings.openai_url)
-        if not settings.model:
-            raise ConfigError("workers: an openai_url needs a model")
+        check_endpoint(settings)
         return ["--openai", settings.openai_url, "--model", settings.model]
     return ["--echo"]
 
@@ -53,17 +48,3 @@ def _way_of_speaking(settings: WorkerSettings) -> list[str]:
     if settings.until:
         words.append(f"--until={settings.until}")
     return words
-
-
-def check_no_secret(url: str) -> None:
-    """Raise ConfigError if everybody who can list processes would learn a secret from this URL."""
-    try:
-        parts = urlsplit(url)
-        names = {name.lower() for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
-        has_secret = parts.password is not None or parts.username is not None
-    except ValueError as problem:
-        raise ConfigError(f"the endpoint's URL cannot be read: {problem}") from None
-    if has_secret or names & _SECRET_NAMES:
-        raise ConfigError(
-            "the endpoint's URL holds a secret; put it into a credential named OPENAI_API_KEY"
-        )
