@@ -11,7 +11,7 @@ from busd.errors import ConfigError
 
 
 def make_workspace(folder: Path) -> Path:
-    """Make a workspace if there is none; raise ConfigError if there can be none."""
+    """Create a workspace unless it exists; raise ConfigError if that fails."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as problem:
@@ -40,7 +40,7 @@ def read_lines(file: Path, max_bytes: int) -> Iterator[bytes]:
 
 
 def _seek_last(opened: BinaryIO, max_bytes: int) -> int:
-    """Go to where the last `max_bytes` begin; return how many bytes there are."""
+    """Seek to the last `max_bytes` of a file; return how many bytes follow."""
     size = opened.seek(0, os.SEEK_END)
     return size - opened.seek(max(0, size - max_bytes))
 
@@ -60,7 +60,7 @@ def write_private(file: Path, content: bytes) -> None:
 
 
 def append_private(file: Path, content: bytes) -> int:
-    """Add to the end of a file; gives its size. Raise OSError unless all of it was written."""
+    """Append to a file; return its size. Raise OSError unless all of it was written."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

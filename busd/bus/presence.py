@@ -35,7 +35,7 @@ class Presence:
             watcher.on_peer_joined(peer.name)
 
     def remove(self, peer: RemotePeer) -> None:
-        """Let a peer be absent from now on."""
+        """Remove a peer; notify the watchers if it was the last of its name."""
         same = self._by_name[peer.name]
         del same[peer]
         if same:
