@@ -20,10 +20,9 @@ from busd.bus.delivery import AnyAck, Delivery, DeliveryLimits, FanOut, HeldByte
 from busd.bus.departures import Departures
 from busd.bus.guard import NameChecks, TypeChecks
 from busd.bus.local import LocalPeer
-from busd.bus.members import Members
+from busd.bus.members import Members, Presence
 from busd.bus.message import NOTHING, Message, Outcome, Receipt
 from busd.bus.peer import Member, Peer, RemotePeer
-from busd.bus.presence import Presence
 from busd.bus.quota import Account, Accounts, Allowance, QuotaLimits
 from busd.bus.record import Record, Recorder
 from busd.bus.routes import Routes, is_glob
