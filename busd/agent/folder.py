@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from busd.errors import ConfigError
+from busd.wire.plain_file import write_plain_file
 
 
 def make_workspace(folder: Path) -> Path:
@@ -46,17 +47,9 @@ def _seek_last(opened: BinaryIO, max_bytes: int) -> int:
 
 
 def write_private(file: Path, content: bytes) -> None:
-    """Replace a file; a crash leaves the old one or the new one."""
+    """Replace a file atomically; create its folder if needed."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    new = file.with_name(f".{file.name}.{os.getpid()}")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as opened:
-            opened.write(content)
-        new.replace(file)
-    except OSError:
-        new.unlink(missing_ok=True)
-        raise
+    write_plain_file(file, content)
 
 
 def append_private(file: Path, content: bytes) -> int:
