@@ -55,7 +55,7 @@ if TYPE_CHECKING:
         TgMessage,
         TgReply,
     )
-    from busd.vocabulary.payload import message, read_message, write_message
+    from busd.vocabulary.payload import message, now, read_message, write_message
 
 _HOME = {
     "Ack": "busd.bus.message",
@@ -98,6 +98,7 @@ _HOME = {
     "finish_turns": "busd.agent.unfinished",
     "as_many_as_fit": "busd.rpc.envelope",
     "message": "busd.vocabulary.payload",
+    "now": "busd.vocabulary.payload",
     "prefix_of": "busd.vocabulary.addresses",
     "read_message": "busd.vocabulary.payload",
     "run": "busd.client.run",
@@ -146,6 +147,7 @@ __all__ = [
     "event_address",
     "finish_turns",
     "message",
+    "now",
     "prefix_of",
     "read_message",
     "run",

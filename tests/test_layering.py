@@ -17,12 +17,14 @@ from busd.plugin.loader import bundled_folder
 ROOT = Path(busd.__file__).parent
 SOURCES = sorted(ROOT.rglob("*.py"))
 SUPERVISION = [path for path in SOURCES if path.parent.name in ("supervise", "keeper")]
+SUPERVISION_KNOWS = ("errors", "unix_peer", "wire", "keeper", "supervise")
+KEEPER = [*sorted((ROOT / "keeper").rglob("*.py")), ROOT / "unix_peer.py"]
 PLUGINS = bundled_folder()
 PLUGIN_SOURCES = sorted(PLUGINS.rglob("*.py"))
 # Each layer may import itself and what stands to its left; `bus` and `client` are neighbours,
 # but a client speaks of the same addresses and messages as the bus.
 LAYERS = (
-    "errors finding quantities",
+    "errors finding quantities unix_peer",
     "struct_faults",
     "wire",
     "rpc keeper",
@@ -107,11 +109,11 @@ def test_the_bus_does_no_io(path: Path) -> None:
         assert name.split(".")[0] not in OF_IO, f"{path}:{line}: imports {name}"
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "keeper").rglob("*.py")), ids=module_name)
+@pytest.mark.parametrize("path", KEEPER, ids=module_name)
 def test_the_keeper_needs_only_the_standard_library(path: Path) -> None:
     """It is started without site packages, and has to be there in a few milliseconds."""
     for line, name, _ in imported(path):
-        is_own = name == "busd.keeper" or name.startswith("busd.keeper.")
+        is_own = name == "busd.unix_peer" or f"{name}.".startswith("busd.keeper.")
         assert is_own or name.split(".")[0] in sys.stdlib_module_names, f"{path}:{line}: {name}"
 
 
@@ -121,7 +123,7 @@ def test_supervision_knows_nothing_of_what_its_processes_are_for(path: Path) -> 
     for line, name, _ in imported(path):
         top, _, rest = name.partition(".")
         is_ours = top in ("busd", "busd_plugins", "plugins")
-        is_known = top == "busd" and rest.split(".")[0] in ("errors", "wire", "keeper", "supervise")
+        is_known = top == "busd" and rest.split(".")[0] in SUPERVISION_KNOWS
         assert is_known or not is_ours, f"{path}:{line}: imports {name}"
     found = re.search(
         r"(?i)\b(chats?|chat_\w+|talkto|tg_\w+|channels?|bridges?)\b", path.read_text()

@@ -103,12 +103,12 @@ class Agent:
     # What the program says
 
     def answers(self, function: H) -> H:
-        """Have a function answer messages: async, or plain and then run in a thread."""
+        """Register the function that answers messages; one that is not async runs in a thread."""
         self.handler = function
         return function
 
     def hears(self, function: H) -> H:
-        """Have a function get the replies of other agents; what it returns is no answer."""
+        """Register the function that receives other agents' replies; its result is ignored."""
         self.listener = function
         return function
 
@@ -119,7 +119,7 @@ class Agent:
     # Life
 
     async def serve(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Be on the bus and answer until cancelled; raises BusdError if it will not have us."""
+        """Connect and answer messages until cancelled; raise BusdError if the bus refuses us."""
         if self.handler is None:
             raise RuntimeError("an agent needs a handler: put @agent.answers above a function")
         self._work_came = anyio.Event()
@@ -147,7 +147,7 @@ class Agent:
                 self.ledger.finish([asked.key])  # somebody has been at the file
 
     def take(self, turn: Turn, asked: Asked) -> str:
-        """Take a message for a turn; it is written down before anybody hears that it was taken."""
+        """Accept a message for a turn; it is written to the ledger before it is acknowledged."""
         outcome = self.turns.take(turn)
         self.ledger.take(asked)
         self._work_came.set()
@@ -185,7 +185,7 @@ class Agent:
             self.ledger.finish(turn.keys)
 
     async def _answer(self, turn: Turn) -> None:
-        """Have the handler answer; whatever goes wrong, its user hears of it."""
+        """Call the handler and send its answer; report any failure to the user."""
         try:
             starts = [self.ledger.start(each) for each in turn.keys]
             if max(starts) > _MAX_STARTS:

@@ -57,7 +57,7 @@ class Completion:
         self._is_finished = False
 
     def feed(self, chunk: bytes) -> str:
-        """Take bytes as they come; gives the text that is complete with them."""
+        """Process a chunk of any size; return the text that it completes."""
         self._read_bytes += len(chunk)
         self._buffer += chunk
         if self._read_bytes > _MAX_STREAM_BYTES or len(self._buffer) > _MAX_BUFFER_BYTES:

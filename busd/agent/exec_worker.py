@@ -31,7 +31,7 @@ class ExecWorker:
         self._is_streaming = is_streaming
 
     async def answer(self, turn: Turn) -> str:
-        """Run the command; gives what it printed, raises TurnFailed if it failed."""
+        """Run the command and return what it printed; raise TurnFailed if it failed."""
         command = [*self._command, turn.text] if self._as_argument else self._command
         async with open_program(
             command,

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from busd.errors import ConfigError
+from busd.wire.plain_file import write_plain_file
 
 
 def make_workspace(folder: Path) -> Path:
-    """Make a workspace if there is none; raise ConfigError if there can be none."""
+    """Create a workspace unless it exists; raise ConfigError if that fails."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as problem:
@@ -40,27 +41,19 @@ def read_lines(file: Path, max_bytes: int) -> Iterator[bytes]:
 
 
 def _seek_last(opened: BinaryIO, max_bytes: int) -> int:
-    """Go to where the last `max_bytes` begin; return how many bytes there are."""
+    """Seek to the last `max_bytes` of a file; return how many bytes follow."""
     size = opened.seek(0, os.SEEK_END)
     return size - opened.seek(max(0, size - max_bytes))
 
 
 def write_private(file: Path, content: bytes) -> None:
-    """Replace a file; a crash leaves the old one or the new one."""
+    """Replace a file atomically; create its folder if needed."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    new = file.with_name(f".{file.name}.{os.getpid()}")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as opened:
-            opened.write(content)
-        new.replace(file)
-    except OSError:
-        new.unlink(missing_ok=True)
-        raise
+    write_plain_file(file, content)
 
 
 def append_private(file: Path, content: bytes) -> int:
-    """Add to the end of a file; gives its size. Raise OSError unless all of it was written."""
+    """Append to a file; return its size. Raise OSError unless all of it was written."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

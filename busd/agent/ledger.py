@@ -86,7 +86,7 @@ class Ledger:
         self._note(LedgerEntry(asked.message_id, "taken", asked.sender, asked.payload))
 
     def start(self, key: TurnKey) -> int:
-        """Note that its turn begins; gives how often it has begun without an end."""
+        """Record that its turn begins; return how often it has begun without an end."""
         self._note(LedgerEntry(key.message_id, "started", key.sender))
         return self._starts.get(key, 0)
 

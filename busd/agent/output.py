@@ -72,7 +72,7 @@ class Output:
         return len(self._buffer) == before
 
     async def drop_stale(self) -> int:
-        """Forget what was printed before anybody asked; gives how many bytes that was."""
+        """Discard what was printed before anybody asked; return how many bytes that was."""
         with anyio.move_on_after(_STALE_SECONDS):
             while len(self._buffer) <= MAX_OUTPUT_BYTES:
                 await self._read_more()

@@ -51,7 +51,7 @@ class ProgramConversation:
 
 
 class PersistentWorker:
-    """Keeps the command running and has it answer message after message."""
+    """Runs the command once and passes it one message after the other."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class PersistentWorker:
         self._conversation: ProgramConversation | None = None
 
     async def answer(self, turn: Turn) -> str:
-        """Have the program answer; one that failed, or was interrupted, is started anew."""
+        """Return the program's answer; a program that failed or was interrupted is restarted."""
         conversation = await self._running()
         try:
             return await self._talk(turn, conversation)

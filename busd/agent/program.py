@@ -7,6 +7,8 @@ import errno
 import os
 import shutil
 import signal
+import sys
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,13 +18,14 @@ from typing import TypeVar
 import anyio
 from anyio.abc import Process
 
-from busd.agent.complaints import Complaints
 from busd.agent.pipe import Pipe, PipeFrom, PipeTo
 from busd.agent.turn import TurnFailed
 
 P = TypeVar("P", bound=Pipe)
 MAX_OUTPUT_BYTES = 1024 * 1024
 _TERM_SECONDS = 1.0  # from asking it to end to killing it
+_SHOWN_LINES = 5
+_SHOWN_CHARACTERS = 1_000
 
 
 class Program:
@@ -75,6 +78,36 @@ class Program:
         said = self.complaints.last_lines()
         how = how_ended(self.exit_code)
         return TurnFailed(f"{how}: {said}" if said else how, code="exit_code")
+
+
+class Complaints:
+    """A program's stderr: all of it goes to our own, its last lines to the user."""
+
+    def __init__(self, stderr: PipeFrom) -> None:
+        self._stderr = stderr
+        self._lines: deque[str] = deque(maxlen=_SHOWN_LINES)
+        self._rest = b""
+
+    async def read(self) -> None:
+        """Read until there is nothing more to come."""
+        while chunk := await self._stderr.read():
+            sys.stderr.buffer.write(chunk)
+            sys.stderr.flush()
+            self._note(chunk)
+
+    def _note(self, chunk: bytes) -> None:
+        *lines, rest = (self._rest + chunk).split(b"\n")
+        self._rest = rest[-_SHOWN_CHARACTERS:]
+        self._lines.extend(_shown(line) for line in lines if line.strip())
+
+    def last_lines(self) -> str:
+        lines = [*self._lines, _shown(self._rest)]
+        text = "\n".join([line for line in lines if line.strip()][-_SHOWN_LINES:])
+        return text[-_SHOWN_CHARACTERS:]
+
+
+def _shown(line: bytes) -> str:
+    return line[-_SHOWN_CHARACTERS:].decode(errors="replace").rstrip()
 
 
 @asynccontextmanager

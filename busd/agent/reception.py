@@ -42,7 +42,7 @@ class TurnCancel(msgspec.Struct):
 
 
 def add_handlers(agent: Agent) -> None:
-    """Have an agent's client take every type that an agent gets."""
+    """Register a handler with an agent's client for each message type that agents receive."""
     reception = Reception(agent)
     agent.client.on("tg_message")(reception.take_words)
     agent.client.on("tg_reply")(reception.hear)
@@ -59,7 +59,7 @@ class Reception:
         self._agent = agent
 
     def take_words(self, incoming: Incoming) -> Raw:
-        """Take a message: it answers a prompt, or it is for a turn of its own."""
+        """Handle a message: it answers a prompt, or gets a turn of its own."""
         agent = self._agent
         asked = Asked(incoming.message_id, incoming.sender, incoming.raw)
         if agent.ledger.knows(asked.key):

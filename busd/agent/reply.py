@@ -81,7 +81,7 @@ class _Delivery:
 
 
 async def deliver_reply(client: Client, to: str, payload: Raw, message_id: str) -> bool:
-    """Send a reply and see that somebody got it; gives False, and says so in the log, if not.
+    """Send a reply, again if needed; return False, and log it, if nobody received it.
 
     The id is the same each time: whoever gets it twice, because its ack was lost with the line,
     can tell.

@@ -34,7 +34,7 @@ class AgentSettings:
         self._load()
 
     def change(self, wanted: Configure) -> None:
-        """Take over what is said; what is null is forgotten. Raise Refuse, and changes nothing."""
+        """Apply what is set, delete what is null; if invalid, raise Refuse and change nothing."""
         talkto = self.talkto if wanted.talkto is UNSET else wanted.talkto
         news = {} if wanted.settings is UNSET else wanted.settings
         settings = {name: v for name, v in (self.settings | news).items() if v is not None}

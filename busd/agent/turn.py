@@ -224,7 +224,7 @@ class Turn:
         self.scope.cancel()
 
     def absorb(self, earlier: Turn) -> None:
-        """Take over the words of a message that came before."""
+        """Merge an earlier message into this one."""
         self.message.text = f"{earlier.message.text}\n{self.message.text}"
         self.keys = [*earlier.keys, *self.keys]
 

@@ -30,7 +30,7 @@ class TurnQueue:
         self.waiting: deque[Turn] = deque()
 
     def take(self, turn: Turn) -> Admission:
-        """Put a turn where it belongs; raises Refuse if there is no place for it."""
+        """Queue a turn as `when_busy` says; raise Refuse if the agent is busy or the queue full."""
         if self.all():
             match self.when_busy:
                 case "reject":

@@ -34,7 +34,7 @@ class Awaited:
         heappush(self._heap, entry)
 
     def remove(self, peer: Member) -> None:
-        """Let go of a peer that has left; what is left of its entry goes when its time is up."""
+        """Remove a peer that has left; its empty entry is removed when it is due."""
         if peer.awaited is not None:
             peer.awaited[2] = None
             peer.awaited = None

@@ -18,7 +18,7 @@ class Bucket:
         self._filled_at = clock()
 
     def take(self) -> float:
-        """Take one; gives 0 if there was one, else the seconds until there will be."""
+        """Remove one token and return 0, or return the seconds until there will be one."""
         now = self._clock()
         self._left = min(self._burst, self._left + (now - self._filled_at) * self._per_second)
         self._filled_at = now

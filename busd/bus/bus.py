@@ -20,10 +20,9 @@ from busd.bus.delivery import AnyAck, Delivery, DeliveryLimits, FanOut, HeldByte
 from busd.bus.departures import Departures
 from busd.bus.guard import NameChecks, TypeChecks
 from busd.bus.local import LocalPeer
-from busd.bus.members import Members
+from busd.bus.members import Members, Presence
 from busd.bus.message import NOTHING, Message, Outcome, Receipt
 from busd.bus.peer import Member, Peer, RemotePeer
-from busd.bus.presence import Presence
 from busd.bus.quota import Account, Accounts, Allowance, QuotaLimits
 from busd.bus.record import Record, Recorder
 from busd.bus.routes import Routes, is_glob
@@ -105,7 +104,7 @@ class Bus:
         allowance: Allowance,
         peers: tuple[Peer, ...] | None = None,
     ) -> None:
-        """Carry one accepted message to everyone it is addressed to, or to some of them.
+        """Deliver one accepted message to all its addressees, or only to `peers`.
 
         Its sender pays for it: `allowance` counts what waits for acks.
         """
@@ -195,7 +194,7 @@ class Bus:
         asker: Asker,
         request_id: RequestId,
     ) -> None:
-        """Say, and note, that nobody was there."""
+        """Answer, and record, that the message has no addressee."""
         self.tally.unrouted += 1
         if self.is_verbose:
             self.log_message(message, [])
@@ -233,7 +232,7 @@ class Bus:
                     yield peer.calls[number].open_record(peer)
 
     def join(self, peer: Member) -> None:
-        """Let a peer that has taken its name be found."""
+        """Add a peer that has its name: from now on it is routed to."""
         if peer in self.routes.leaving:
             self.finish_work()
         self.peers.add(peer)
@@ -243,7 +242,7 @@ class Bus:
             self.presence.add(peer)
 
     def leave(self, peer: Member, reason: str) -> None:
-        """Let a peer get nothing from this moment on, and undo the rest of it soon.
+        """Stop delivering to a peer at once, and remove the rest of it soon.
 
         Nothing here depends on what it registered: `work` removes its patterns and fails what it
         has not answered.
@@ -263,11 +262,11 @@ class Bus:
         self.wake()
 
     def await_acks(self, peer: Member, started: float) -> None:
-        """Look for overdue acks of a peer when the message it gets now is overdue."""
+        """Check a peer for overdue acks when a message handed over at `started` is overdue."""
         self._awaited.add(peer, started)
 
     def work(self) -> bool:
-        """Work off a slice of what waits: peers that left, acks overdue. Return if more waits."""
+        """Process some of the peers that left and acks overdue; return whether more waits."""
         budget = self._departures.work(_SLICE)
         before = self.clock() - self.limits.ack_seconds
         if budget > 0:
@@ -275,7 +274,7 @@ class Bus:
         return bool(self._departures) or self._awaited.has_due(before)
 
     def finish_work(self) -> None:
-        """Work off all of it, now."""
+        """Process all of it, now."""
         while self.work():
             pass
 
@@ -290,7 +289,7 @@ class Bus:
         return [peer for peer in self.peers if isinstance(peer, RemotePeer)]
 
     def change(self, limits: DeliveryLimits, quota: QuotaLimits) -> None:
-        """Take new limits while running; they hold for those who are here, too."""
+        """Apply new limits while running, to connected peers too."""
         self.limits = limits
         self.accounts.change(quota)
         for peer in self.remote_peers:
@@ -370,7 +369,7 @@ class Bus:
         return not self._departures and not any(peer.calls for peer in self._awaited)
 
     def sweep(self) -> None:
-        """Have the deliveries failed whose time is up; costs nothing while there are none."""
+        """Schedule `work` if deliveries are overdue; costs nothing while there are none."""
         if self._awaited.has_due(self.clock() - self.limits.ack_seconds):
             self.wake()
 

@@ -70,7 +70,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     kept: str  # the part of the payload that is recorded
 
     def settle(self, peer: Peer, ack: Any) -> None:  # AnyAck: both are encoded alike
-        """Take the one ack of the one peer."""
+        """Record the one ack of the one peer and answer the sender."""
         ack.client_id = peer.name
         frame = b""
         if self.request_id is not UNSET:
@@ -140,7 +140,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         return record
 
     def refuse(self, peer: Peer, error: Raw | UnsetType) -> None:
-        """Take an error reply, or one that makes no sense, as a failed ack."""
+        """Record an error reply, or a malformed one, as a failed ack."""
         self.settle(peer, _failed_by(error))
 
     def settle_failed(
@@ -150,7 +150,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         retry_seconds: float | None = None,
         detail: str = "",
     ) -> None:
-        """Put a failed ack in place of one that will not come."""
+        """Record a failed ack in place of one that will not come."""
         ack = Ack.failed(outcome, detail)
         if retry_seconds is not None:
             ack.should_retry, ack.retry_seconds = True, retry_seconds
@@ -201,7 +201,7 @@ class FanOut(Delivery, eq=False, gc=False):
         self.asker.answer_encoded(frame)
 
     def _hold(self, ack: AnyAck) -> None:
-        """Keep the payload only within the limits: a slow peer must not pile up the others'."""
+        """Store the payload if the limits allow: acks collect while a slow peer is awaited."""
         size = memoryview(ack.payload).nbytes + len(ack.message)
         limits = self.limits
         # What the acks are besides their payloads: names, members, braces.
@@ -219,7 +219,7 @@ class FanOut(Delivery, eq=False, gc=False):
 
 
 def cut_short(ack: AnyAck) -> None:
-    """Leave out what makes an ack large, and say so; whether it was a success stays."""
+    """Shorten an ack's message and remove its payload, and say so; `success` stays."""
     if len(ack.message) > _SHORT_CHARACTERS:
         ack.message = ack.message[:_SHORT_CHARACTERS] + "…"
     if ack.payload is not NOTHING:

@@ -49,7 +49,7 @@ class Departure:
         return self._is_announced and not self._calls
 
     def work(self, budget: int) -> int:
-        """Do some of what is to be done; return what is left of the budget."""
+        """Process a part within the budget; return what is left of the budget."""
         if not self._is_announced:
             budget = self._remove_patterns(budget)
             if budget <= 0:

@@ -56,7 +56,7 @@ class LocalPeer:
         self.take = take
 
     def hand_over(self, message: Message, frame: bytes, delivery: Delivery) -> None:
-        """Take one message, unless whoever is behind this peer has too many."""
+        """Pass one message to the plugin, unless it has too many already."""
         # Its own: the bus lets go of the payload as soon as everybody has the message.
         own = Message(
             sender=message.sender,

@@ -46,7 +46,7 @@ class Operation(msgspec.Struct, Generic[R]):
 
 
 class Keep(Operation[Kept]):
-    """Put mail at the end of its mailbox.
+    """Append mail to its mailbox.
 
     If the sender used the same key within the deduplication window, nothing is kept, and the
     outcome describes the first mail. With `is_key_only` the key is recorded, but no mail: for a
@@ -244,7 +244,7 @@ class MailStore(Protocol):
         """What there was at the last commit."""
 
     def submit(self, operation: Operation[R], done: Done[R], /) -> None:
-        """Carry out an operation; `done` is called with its outcome, exactly once.
+        """Execute an operation; `done` is called with its outcome, exactly once.
 
         It is called on the thread of the bus, after `submit` has returned, and in the order of
         submission. The exception is StoreBusy, for which `done` is called before `submit` returns.

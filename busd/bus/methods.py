@@ -173,7 +173,7 @@ def initialize(
 def subscribe(
     peer: RemotePeer, params: SubscribeParams, asker: Asker, request_id: RequestId, /
 ) -> Done:
-    """Get the messages to every address that a pattern matches."""
+    """Receive the messages to every address that a pattern matches."""
     check_pattern(params.address)
     decision = peer.rights.may_subscribe(params.address)
     if not decision.allowed and params.address != peer.name:
@@ -203,7 +203,7 @@ def unsubscribe(
 def send_message(
     peer: RemotePeer, params: Message, asker: Asker, request_id: RequestId, /
 ) -> object:
-    """Carry a message to everyone subscribed to its address and gather their acks."""
+    """Deliver a message to everyone subscribed to its address and collect their acks."""
     peer.on_hot(params, asker, request_id)
     return DEFERRED
 

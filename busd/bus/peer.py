@@ -40,7 +40,7 @@ class Peer(Protocol):
     bus: Bus
 
     def hand_over(self, message: Message, frame: bytes, delivery: Delivery) -> None:
-        """Take one message; its ack goes to `delivery`, at once or later."""
+        """Send one message to this peer; its ack goes to `delivery`, at once or later."""
 
 
 class Member(Peer, Protocol):
@@ -120,7 +120,7 @@ class RemotePeer(Endpoint[Message, PeerAck]):
         self.bus.deliver(message, asker, request_id, self.allowance)
 
     def on_request(self, envelope: LooseEnvelope, asker: Asker) -> None:
-        """Take any other request, unless too many answers are unread already."""
+        """Handle any other request, unless too many answers are unread already."""
         connection = self.connection
         if asker is self and connection.is_clogged:
             if envelope.wants_answer:
@@ -160,7 +160,7 @@ class RemotePeer(Endpoint[Message, PeerAck]):
     # From the bus
 
     def hand_over(self, message: Message, frame: bytes, delivery: Delivery) -> None:
-        """Take one message, unless there is too much that this peer has not read or answered."""
+        """Send one message, unless there is too much that this peer has not read or answered."""
         calls, connection = self.calls, self.connection
         if connection.is_clogged or len(calls) >= self.max_unanswered:
             delivery.settle_failed(self, Outcome.BUSY, BUSY_RETRY_SECONDS)
@@ -179,7 +179,7 @@ class RemotePeer(Endpoint[Message, PeerAck]):
             connection.send(frame)
 
     def take_account(self, account: Account, info_bytes: int) -> None:
-        """Be counted where this identity is; raise Busy if it is one too many there."""
+        """Move this connection to an identity's account; raise Busy if that is full."""
         old, connection = self.account, self.connection
         if account is not old:
             account.check_connection()
@@ -216,7 +216,7 @@ class RemotePeer(Endpoint[Message, PeerAck]):
         self.take_rights(rights)
 
     def take_rights(self, rights: Rights) -> None:
-        """Be allowed this from now on, whatever was allowed before."""
+        """Replace the rights of this peer."""
         self.rights = rights
         is_guarded = rights.limits_messages or not rights.speaks_as_anybody
         self.guard = Guard(rights, self.bus.clock, self.bus.type_checks) if is_guarded else None

@@ -142,7 +142,7 @@ class Account:
     # Messages that wait for acks
 
     def grant(self, allowance: Allowance, copies: int) -> int:
-        """Let a sender have so many more messages waiting; return what is left to it after them.
+        """Allow a sender so many more waiting messages; return what is left to it after them.
 
         Raise QuotaExceeded if that is too many.
         """
@@ -169,7 +169,7 @@ class Account:
         return allowance.left - copies
 
     def _take_back(self) -> None:
-        """Take back what is left of all allowances, unless that was done a moment ago.
+        """Reclaim what is left of all allowances, unless that was done a moment ago.
 
         Looking at a few for each grant that was asked for keeps the cost of a grant bounded,
         however many senders the identity has.
@@ -183,14 +183,14 @@ class Account:
         self._departed = deque(filter(self._shrink, self._departed))
 
     def _shrink(self, allowance: Allowance) -> int:
-        """Take back what is left of an allowance; return how many messages still wait."""
+        """Reclaim what is left of an allowance; return how many messages still wait."""
         self.granted -= allowance.left
         allowance.granted -= allowance.left
         allowance.left = 0
         return allowance.granted
 
     def close_allowance(self, allowance: Allowance) -> None:
-        """Take back the allowance of a sender that is gone; what still waits stays counted."""
+        """Reclaim the allowance of a sender that is gone; what still waits stays counted."""
         allowance.is_closed = True
         self._allowances.pop(allowance, None)
         if self._shrink(allowance):

@@ -63,7 +63,7 @@ class Routes:
         return result
 
     def add(self, pattern: str, peer: Peer) -> None:
-        """Let `peer` get what `pattern` matches; adding it again changes nothing."""
+        """Route what `pattern` matches to `peer`; adding it again changes nothing."""
         check_pattern(pattern)
         if not has_wildcard(pattern):
             self._exact.setdefault(pattern, {})[peer] = None
@@ -124,7 +124,7 @@ class Routes:
         return removed
 
     def forget(self, peer: Peer) -> None:
-        """Look up again every address whose remembered answer has `peer` in it."""
+        """Discard the remembered matches that contain `peer`."""
         for address in [each for each, peers in self.remembered.items() if peer in peers]:
             del self.remembered[address]
 

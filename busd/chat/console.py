@@ -31,7 +31,7 @@ class Console(Protocol):
         """Return the next message, None at the end of input or after `close`."""
 
     def close(self) -> None:
-        """Make `read` return None, now and in future."""
+        """End reading: `read` returns None, now and in future."""
 
     def write(self, write: Callable[[], None]) -> None:
         """Call a function that prints whole lines, as soon as it does not disturb the prompt."""

@@ -70,7 +70,7 @@ class OpenTurns:
         return message_id in self._ended
 
     def ask(self, prompt: PromptEvent) -> None:
-        """Let the next line answer a question."""
+        """Treat the next line as the answer to a question."""
         self.prompt = prompt
         self._notify()
 
@@ -83,7 +83,7 @@ class OpenTurns:
         self._notify()
 
     def expect_late(self, turn: OpenTurn) -> None:
-        """Let the answer to a turn that ended be shown if it comes after all."""
+        """Allow the answer to an ended turn to be shown if it comes after all."""
         self._ended.pop(turn.message_id, None)
 
     def forget_before(self, turn: OpenTurn) -> None:

@@ -150,7 +150,7 @@ def _open_history(path: Path) -> History:
 
 
 def _shorten_history(path: Path) -> None:
-    """Keep the latest entries of a history that has grown too long."""
+    """Remove the oldest entries of a history that has grown too long."""
     entries = list(FileHistory(path).load_history_strings())  # the latest first
     if len(entries) <= _MAX_HISTORY_ENTRIES:
         return

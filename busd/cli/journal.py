@@ -149,7 +149,7 @@ def _line(entry: dict[str, Any]) -> str:
 
 
 def _parse_since(text: str) -> float:
-    """Read a time or an age; gives seconds since 1970."""
+    """Parse a time or an age; return seconds since 1970."""
     if age := re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text):
         return time.time() - float(age[1]) * _UNITS[age[2]]
     try:

@@ -14,7 +14,7 @@ from busd.ops.output import print_json, print_table
 
 @click.group(cls=LsByDefault)
 def plugins() -> None:
-    """See the plugins of the bus: what they handle, and whether they are well.
+    """Show the plugins of the bus: what they handle, and whether they work.
 
     Without a verb it is ls.
 

@@ -1,4 +1,4 @@
-"""`busd worker`: be an agent that a command, an endpoint or an echo answers for."""
+"""`busd worker`: run an agent whose answers come from a command, an endpoint or an echo."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import click
 from busd.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from busd.agent.agent import Agent
+    from busd.agent.turn import Turn
 
 
 @click.command(context_settings={"show_default": True, "allow_interspersed_args": False})
@@ -196,6 +199,16 @@ def _add_handler(
 
         agent.answers(OpenAIWorker(agent, openai_url, model or "", is_streaming=stream).answer)
     else:
-        from busd.agent.echo_worker import make_echo
+        agent.answers(_echo(is_streaming=stream))
 
-        agent.answers(make_echo(stream))
+
+def _echo(*, is_streaming: bool) -> Callable[[Turn], Awaitable[str]]:
+    """Return a handler that answers with the same text, word by word if asked."""
+
+    async def echo(turn: Turn) -> str:
+        if is_streaming:
+            for word in turn.text.split(" "):
+                await turn.delta(f"{word} ")
+        return turn.text
+
+    return echo

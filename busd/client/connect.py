@@ -60,7 +60,7 @@ async def open_line(
 def _wrapped(
     connection: Connection, address: BusAddress, tls: ssl.SSLContext | None
 ) -> Connection | TlsTransport:
-    """Put TLS between the socket and the connection, if the address requires it."""
+    """Wrap the connection in TLS if the address requires it."""
     if not address.is_encrypted:
         return connection
     # Imported only if needed: OpenSSL takes a while to load.

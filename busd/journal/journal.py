@@ -79,7 +79,7 @@ class Journal:
         return text
 
     def pump(self, open_since: OpenSince) -> None:
-        """Hand what has been collected to the writer, if it is free.
+        """Pass what has been collected to the writer, if it is free.
 
         `open_since(call)` returns a record, 'in flight', for each delivery that is open now and
         has a later call than `call`: each is requested once and shown until it ends.

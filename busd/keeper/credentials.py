@@ -16,7 +16,7 @@ class NoCredential(Exception):
 
 
 def copy_credentials(folder: Path, credentials: dict[str, str]) -> None:
-    """Put each secret into a file of its own in a new folder; raise NoCredential."""
+    """Copy each secret into a file of its own in a new folder; raise NoCredential."""
     try:
         remove_credentials(folder)
         folder.parent.mkdir(mode=0o700, exist_ok=True)

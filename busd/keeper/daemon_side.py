@@ -6,7 +6,6 @@ import json
 import os
 import selectors
 import socket
-import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +13,13 @@ from busd.keeper.credentials import NoCredential
 from busd.keeper.launch import decode_launch
 from busd.keeper.start import CannotStart
 from busd.keeper.worker import KeeperProcess
+from busd.unix_peer import read_unix_peer
 
 if TYPE_CHECKING:
     from busd.keeper.process import Keeper
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
 _MAX_UNSENT_BYTES = 16 * 1024 * 1024
-_UCRED = struct.Struct("3i")
 Json = dict[str, Any]  # Any: decoded JSON from our own daemon
 
 
@@ -44,9 +43,7 @@ class DaemonSide:
     @staticmethod
     def is_own(connection: socket.socket) -> bool:
         """Return whether the other side runs as this user or root."""
-        raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
-        uid = _UCRED.unpack(raw)[1]
-        return uid in (0, os.geteuid())
+        return read_unix_peer(connection).uid in (0, os.geteuid())
 
     @staticmethod
     def refuse(connection: socket.socket) -> None:

@@ -46,7 +46,7 @@ def adopt_orphans() -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends for any reason."""
+    """Ask the kernel to kill this process when its parent ends for any reason."""
     _PROCESS_CONTROL(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it ended before the call
         os._exit(1)

@@ -70,7 +70,7 @@ class Tables(Protocol):
 
     def set_outcome(self, number: int, outcome: bytes) -> None: ...
     def renumber_key(self, old: int, new: int) -> None:
-        """Give a key to another mail, and delete its outcome."""
+        """Assign a key to another mail, and delete its outcome."""
         ...
 
     def forget_keys(self, before: float) -> int: ...
@@ -94,7 +94,7 @@ class Engine:
         self.state = state
 
     def apply(self, operation: ops.Operation[Any]) -> Any:  # its R, or a Failure
-        """Carry out one operation; return its outcome."""
+        """Execute one operation; return its outcome."""
         box: Box | None = getattr(operation, "box", None)
         if box is not None and type(operation) is not ops.Release and not self.state.is_held(box):
             return NotHeld(box.address)

@@ -60,7 +60,7 @@ class MailFile:
         return self._state.totals
 
     def write(self, operations: list[Operation[Any]]) -> list[Any]:
-        """Carry out operations in one transaction; return the outcome of each.
+        """Execute operations in one transaction; return the outcome of each.
 
         If the transaction fails, raise OSError or sqlite3.Error; then nothing has changed.
         """

@@ -75,14 +75,14 @@ class SimulatedMailStore:
             self._waiting.append((operation, done))
 
     def sync(self, count: int | None = None) -> None:
-        """Make the first `count` operations durable, or all of them."""
+        """Commit the first `count` operations, or all of them."""
         for operation, done in self._next(count):
             self._outcomes.append((done, self._engine.apply(operation)))
         self._engine.state.commit()
         self.is_failing = False
 
     def fail(self, problem: str, count: int | None = None) -> None:
-        """Let the first `count` operations fail as on a broken disk, or all of them."""
+        """Fail the first `count` operations as on a broken disk, or all of them."""
         for _, done in self._next(count):
             self._outcomes.append((done, StoreFailed(problem)))
         self.is_failing = True

@@ -65,7 +65,7 @@ class SqliteMailStore:
         return self._file.totals
 
     def submit(self, operation: Operation[R], done: Done[R], /) -> None:
-        """Carry out an operation: see `MailStore`."""
+        """Execute an operation: see `MailStore`."""
         if isinstance(operation, Keep):
             if self._count >= self._limits.waiting_count:
                 return done(StoreBusy(self._limits.waiting_count))

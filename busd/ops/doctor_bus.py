@@ -167,7 +167,7 @@ def check_bus(layout: Layout, asked: AskedBus) -> Iterator[Finding]:
 
 
 def _check_finding(address: BusAddress, about: About) -> Iterator[Finding]:
-    """Do clients that are told nothing come to this bus?"""
+    """Check that clients without an explicit address find this bus."""
     sought = find_bus()
     if address.is_loopback and str(sought) not in [str(address), *about.listening]:
         words = f"clients look for a bus at {sought}, where this one does not listen"

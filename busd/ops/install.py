@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -23,6 +22,7 @@ from busd import __version__
 from busd.errors import BusdError
 from busd.settings.defaults import encode_default_config
 from busd.wire.bus_address import DEFAULT_PORT
+from busd.wire.plain_file import write_plain_file
 
 Flavour = Literal["user", "system"]
 Action = Literal["written", "updated", "unchanged", "kept", "replaced"]
@@ -162,7 +162,7 @@ def _install_file(
 def read_text(path: Path) -> str | None:
     """Return the text of a file, None if there is no such file."""
     try:
-        return path.read_text(errors="replace")
+        return path.read_text("utf-8", errors="replace")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as problem:
@@ -179,18 +179,9 @@ def differences(path: Path, found: str, wanted: str) -> list[str]:
 
 
 def _write(path: Path, text: str, mode: int) -> None:
-    """Write a file atomically."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(descriptor, "w") as file:
-                file.write(text)
-                os.fchmod(descriptor, mode)
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        write_plain_file(path, text.encode(), mode)
     except OSError as problem:
         raise BusdError(f"cannot write {path}: {problem.strerror}") from None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import msgspec
 
 from busd.bus.authenticator import OWNER_TOKEN, TokenRecord, hash_token
 from busd.errors import ConfigError, InvalidParams
-from busd.wire.plain_file import read_plain_file
+from busd.wire.plain_file import read_plain_file, write_plain_file
 
 OWNER = OWNER_TOKEN
 _FILE, _OWN_FILE = "tokens.json", "token"
@@ -104,17 +103,7 @@ def _record(name: str, token: str, made_at: datetime) -> TokenRecord:
 
 
 def _write_private(path: Path, content: bytes) -> None:
-    """Replace a file atomically by one that only we can read."""
-    beside = path.with_suffix(".new")
     try:
-        beside.unlink(missing_ok=True)
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        write_plain_file(path, content, is_synced=True)
     except OSError as problem:
-        with suppress(OSError):
-            beside.unlink()
         raise ConfigError(f"cannot write {path}: {problem.strerror}") from None

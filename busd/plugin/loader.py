@@ -85,7 +85,7 @@ def _settings_folder() -> Path:
 
 
 def use_folders(folders: Iterable[Path]) -> None:
-    """Make `busd_plugins` the package of these folders."""
+    """Set these folders as the search path of the package `busd_plugins`."""
     package = sys.modules.get(PACKAGE)
     if package is None:
         package = ModuleType(PACKAGE, "All plugins.")

@@ -80,11 +80,11 @@ class Endpoint(Generic[P, R]):
     # What a subclass says
 
     def on_hot(self, params: P, asker: Asker, request_id: RequestId) -> None:
-        """Take a well-formed request of the hot method."""
+        """Handle a well-formed request of the hot method."""
         raise NotImplementedError
 
     def on_request(self, envelope: LooseEnvelope, asker: Asker) -> None:
-        """Take any other request."""
+        """Handle any other request."""
         raise NotImplementedError
 
     def read_result(self, raw: Raw) -> R:
@@ -101,7 +101,7 @@ class Endpoint(Generic[P, R]):
     # From the wire
 
     def receive(self, frame: bytes, asker: Asker | None = None) -> None:
-        """Take one frame to where it belongs; its answer goes to `asker`, by default to us."""
+        """Dispatch one frame; its answer goes to `asker`, by default to this endpoint."""
         try:
             if not frame.isascii():
                 frame.decode()  # payloads are carried undecoded: nobody else would notice
@@ -128,7 +128,7 @@ class Endpoint(Generic[P, R]):
         self._receive_odd(frame, asker)
 
     def _receive_odd(self, frame: bytes, asker: Asker | None) -> None:
-        """Take a frame that is not one of the frequent ones."""
+        """Handle a frame that is not one of the frequent ones."""
         self.connection.charge()
         try:
             if not frame.isascii():
@@ -149,7 +149,7 @@ class Endpoint(Generic[P, R]):
             self.on_request(envelope, asker or self)
 
     def _request_later(self, envelope: LooseEnvelope) -> Iterator[bytes | None]:
-        """Take a request in the connection's next turn: many together would hold the loop."""
+        """Handle a request in the connection's next turn: many together would hold the loop."""
         yield None
         self.on_request(envelope, self)
 
@@ -165,7 +165,7 @@ class Endpoint(Generic[P, R]):
         self.connection.work_off(self._work_off_batch(elements))
 
     def _work_off_batch(self, elements: list[Raw]) -> Iterator[bytes | None]:
-        """Take each element to where it belongs, one step each: their costs differ."""
+        """Dispatch the elements of a batch, one per step: their costs differ."""
         frames = [bytes(element) for element in elements]
         batch = Batch(self, min(self.max_frame_bytes, self.connection.limits.max_unread_bytes))
         askers: list[Element] = []
@@ -192,7 +192,7 @@ class Endpoint(Generic[P, R]):
         return Element(batch, size, can_be_short=receipt > 0)
 
     def _receive_odd_reply(self, envelope: LooseEnvelope) -> None:
-        """Take a reply that is an error, or whose result is not quite what was expected."""
+        """Handle a reply that is an error, or whose result is not quite what was expected."""
         call = self.calls.pop(envelope.id, None) if isinstance(envelope.id, int) else None
         if call is None:
             return
@@ -295,7 +295,7 @@ class Element:
             self._answer_if_it_fits(request_id, encode_failure(request_id, fault))
 
     def charge(self) -> None:
-        """Do nothing: the clock is looked at after every element anyway."""
+        """Ignore the charge: the clock is checked after every element anyway."""
 
     def _answer_if_it_fits(self, request_id: RequestId, frame: bytes) -> None:
         fits = len(frame) <= self._room

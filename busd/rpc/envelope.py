@@ -145,7 +145,7 @@ def decode_batch(frame: bytes) -> list[Raw]:
 
 @cache
 def _batch_decoder() -> msgspec.json.Decoder[Any]:
-    """Make the decoder when it is needed: so many members take a while."""
+    """Return the decoder, created on first use: so many members take a while."""
     members = [(f"element{number}", Raw, Raw(b"")) for number in range(MAX_BATCH + 1)]
     return msgspec.json.Decoder(msgspec.defstruct("Elements", members, array_like=True))
 

@@ -80,7 +80,7 @@ class Methods(Generic[C]):
         *,
         errors: tuple[type[RequestError], ...] = (),
     ) -> Callable[[MethodFunction[C]], MethodFunction[C]]:
-        """Put a function into the table; its docstring becomes the summary of the method."""
+        """Add a function to the table; its docstring becomes the summary of the method."""
 
         def registered(function: MethodFunction[C]) -> MethodFunction[C]:
             summary = (inspect.getdoc(function) or "").split("\n")[0]
@@ -92,7 +92,7 @@ class Methods(Generic[C]):
         return registered
 
     def forget(self, name: str) -> None:
-        """Take a method out of the table, if it is there."""
+        """Remove a method from the table, if it is there."""
         self.described.pop(name, None)
         self.document = None
         self._table.pop(name, None)
@@ -159,7 +159,7 @@ def _as_jsonrpcserver_calls(
 
 
 def dispatch(table: MethodTable, envelope: LooseEnvelope, caller: object, asker: Asker) -> None:
-    """Have jsonrpcserver answer one request that was decoded loosely."""
+    """Dispatch one loosely decoded request with jsonrpcserver."""
     response = dispatch_to_response(
         cast(str, envelope),
         table,

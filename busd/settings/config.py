@@ -181,7 +181,7 @@ def variable_of(name: str) -> str:
 
 
 def _merge(found: dict[str, Any], said: dict[str, Any]) -> None:
-    """Put what a later source says over what earlier ones said; grants add up."""
+    """Merge a later source into earlier ones: its values win, grants add up."""
     for key, value in said.items():
         if isinstance(value, dict) and isinstance(found.get(key), dict):
             _merge(found[key], value)

@@ -38,7 +38,7 @@ OTHER_VARIABLES = (
 
 
 def check_listening(settings: Settings) -> Iterator[Finding]:
-    """Raise ConfigError for what a bus would not listen with; gives what is doubtful of its TLS."""
+    """Raise ConfigError for settings that prevent listening; yield doubts about TLS."""
     for address in map(parse_bus_address, settings.listen):
         check_place(address, is_open=settings.policy == "open")
         if address.is_encrypted and not settings.tls.certificate:
@@ -49,7 +49,7 @@ def check_listening(settings: Settings) -> Iterator[Finding]:
 
 
 def find_doubts(settings: Settings) -> Iterator[Finding]:
-    """Look at the settings as a whole, and at the environment they came from."""
+    """Check the settings as a whole, and the environment they came from."""
     known = {*variables(), *OTHER_VARIABLES}
     for name in sorted(os.environ.keys() - known):
         if name.startswith("BUSD_"):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import os
 import signal
-import socket
-import struct
 import sys
 from collections.abc import Callable
 from itertools import count
@@ -22,6 +20,7 @@ import busd.keeper
 from busd.keeper.daemon_side import MAX_LINE_BYTES
 from busd.keeper.process import SOCKET
 from busd.supervise.worker import Report, SpawnFailed
+from busd.unix_peer import read_unix_peer
 
 # As `python -m busd.keeper`, but isolated: without the site packages, and what they may run.
 _PROGRAM = (
@@ -31,7 +30,6 @@ _ROOT = str(Path(busd.keeper.__file__).absolute().parents[2])
 _START_SECONDS = 20.0
 # All that a keeper needs of our environment; the rest may be secrets, which workers could read.
 _INHERITED = ("PATH", "LANG", "LD_LIBRARY_PATH")
-_UCRED = struct.Struct("3i")
 
 
 class KeeperAnswer(msgspec.Struct, frozen=True):
@@ -176,12 +174,11 @@ async def connect_keeper(state: Path) -> KeeperLink:
         raise KeeperGone from None
     finally:
         os.close(folder)
-    raw = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 - no SQL here
-    pid, uid, _ = _UCRED.unpack(raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
-    if uid != os.geteuid():
+    keeper = read_unix_peer(stream.extra(SocketAttribute.raw_socket))  # noqa: S610 - no SQL here
+    if keeper.uid != os.geteuid():
         await stream.aclose()
-        raise SpawnFailed(f"{state / SOCKET} is of another user: {uid}")
-    return KeeperLink(stream, pid)
+        raise SpawnFailed(f"{state / SOCKET} is of another user: {keeper.uid}")
+    return KeeperLink(stream, keeper.pid)
 
 
 async def start_keeper(state: Path) -> None:

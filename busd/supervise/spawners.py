@@ -77,7 +77,7 @@ class Spawners:
         return problems
 
     async def close(self) -> None:
-        """Leave all spawners: they end their processes, or leave them to the next daemon."""
+        """Close all spawners: they end their processes, or leave them to the next daemon."""
         for opened in self._open.values():
             opened.is_over.set()
         for opened in list(self._open.values()):

@@ -188,7 +188,7 @@ class SubprocessSpawner:
             pass
 
     async def adopt(self, name: str, unit: str) -> SubprocessWorker | None:
-        """Take over a worker of an earlier daemon; the keeper has it, under whatever pid by now."""
+        """Adopt a worker of an earlier daemon from the keeper; its pid may have changed."""
         link = self._link
         if link is None or (unit and not unit.startswith("pid ")):
             return None

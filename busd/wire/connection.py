@@ -171,7 +171,7 @@ class Connection:
         self.set_mark()
 
     def set_mark(self) -> None:
-        """Have the transport report when more waits than a peer that reads leaves unread."""
+        """Set the level of waiting bytes above which the transport reports a slow reader."""
         high = min(_SLOW_BYTES, self.limits.max_queue_bytes)
         self.transport.set_write_buffer_limits(high=high)
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import re
 import socket
-import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from busd.unix_peer import read_unix_peer
 from busd.wire.loopback import loopback_owner
 
 if TYPE_CHECKING:
     from busd.wire.connection import Connection
 
-_UCRED = struct.Struct("3i")
 _UNIT = re.compile(r"[^/]+\.(?:service|scope)(?=/|$)")
 
 
@@ -47,9 +46,8 @@ def with_certificate(connection: Connection) -> Credentials:
 def read_credentials(sock: socket.socket) -> Credentials:
     """Ask the kernel who connected; it knows for Unix sockets and loopback TCP only."""
     if sock.family == socket.AF_UNIX:
-        raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
-        pid, uid, _ = _UCRED.unpack(raw)
-        return Credentials(uid=uid, by="unix", pid=pid, unit=unit_of(pid))
+        peer = read_unix_peer(sock)
+        return Credentials(uid=peer.uid, by="unix", pid=peer.pid, unit=unit_of(peer.pid))
     owner = loopback_owner(sock)
     if owner is None:
         return Credentials()

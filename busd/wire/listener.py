@@ -84,7 +84,7 @@ class Listener:
             await self._welcome(sock, connections, tasks)
 
     def _wrapped(self, connection: Connection) -> Connection | TlsTransport:
-        """Put TLS between the socket and the connection, if the address requires it."""
+        """Wrap the connection in TLS if the address requires it."""
         if self._certificates is None:
             return connection
         return TlsTransport(connection, self._certificates.context)

@@ -1,4 +1,4 @@
-"""Read a file that must be small and regular; refuse anything else at its path.
+"""Read and replace small regular files; refuse to read anything else.
 
 A pipe would block the reader forever, `/dev/zero` has no end, and a link may point anywhere.
 """
@@ -38,6 +38,32 @@ def read_plain_file(
     if len(content) > max_bytes:
         raise OSError(errno.EFBIG, f"it has more than {max_bytes} bytes")
     return content
+
+
+def write_plain_file(
+    path: Path, content: bytes, mode: int = 0o600, *, is_synced: bool = False
+) -> None:
+    """Replace a file atomically, or raise OSError and leave it unchanged.
+
+    With `is_synced` that holds for a power failure, too. A link at the path is replaced, not
+    followed.
+    """
+    # With the pid: another process may replace the same file at the same time.
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    new.unlink(missing_ok=True)  # of a process that was killed
+    try:
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            if mode != 0o600:
+                os.fchmod(descriptor, mode)  # whatever the umask is
+            if is_synced:
+                os.fsync(descriptor)
+        new.replace(path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
 
 
 def refuse_link(path: Path) -> None:

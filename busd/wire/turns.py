@@ -42,7 +42,7 @@ class Waiter(Protocol):
         """The queue in which it waits; the queues are served in turn."""
 
     def take_turn(self) -> None:
-        """Work for one slice; call `Turns.add` again if work is left."""
+        """Process input for one slice; call `Turns.add` again if work is left."""
 
 
 class Turns:

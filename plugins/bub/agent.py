@@ -21,12 +21,13 @@ from busd import (
     Refuse,
     RouteAssigned,
     event_address,
+    now,
     write_message,
 )
 from busd_plugins.bub.chats import check_address
 from busd_plugins.bub.notices import NOT_STARTED, send_failure, send_step
 from busd_plugins.bub.pending import PendingMessage, PendingQueue
-from busd_plugins.bub.sessions import HeldMessage, NoSessions, Session, now
+from busd_plugins.bub.sessions import HeldMessage, NoSessions, Session
 from busd_plugins.bub.worker import Worker
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from busd import Refuse, SpawnRequest, as_many_as_fit
+from busd import Refuse, SpawnRequest, as_many_as_fit, now
 from busd.supervise import LogLine
 from busd_plugins.bub.agent import ChatAgent
 from busd_plugins.bub.chats import requested_chat
-from busd_plugins.bub.sessions import FORMAT_VERSION, Session, Status, now
+from busd_plugins.bub.sessions import FORMAT_VERSION, Session, Status
 
 if TYPE_CHECKING:
     from busd_plugins.bub.registry import Registry

@@ -9,13 +9,13 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from busd import AgentEvent, Refuse
+from busd import AgentEvent, Refuse, now
 from busd.supervise import Launch, LogReader, Spawners, SpawnFailed
 from busd_plugins.bub.agent import EVENTS, SYSTEM, ChatAgent
 from busd_plugins.bub.chats import Placed
 from busd_plugins.bub.pending import PendingTotals
 from busd_plugins.bub.recovery import resend_held, resume_turns
-from busd_plugins.bub.sessions import NoSessions, Session, Sessions, now
+from busd_plugins.bub.sessions import NoSessions, Session, Sessions
 from busd_plugins.bub.settings import BubSettings
 from busd_plugins.bub.starting import fingerprint_of, launch_of, supervisor_settings
 

@@ -278,11 +278,6 @@ def _text(session: Session) -> str:
     return msgspec.json.encode(session).decode()
 
 
-def now() -> str:
-    """Return the time as records have it."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def is_older(moment: str | None, days: float) -> bool:
     """True if a record's time is more than so many days ago."""
     if not moment:

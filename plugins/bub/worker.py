@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
-from busd import ConfigError, Refuse
+from busd import ConfigError, Refuse, now
 from busd.supervise import Report, SpawnFailed, SupervisedProcess
 from busd_plugins.bub.chats import Chat
 from busd_plugins.bub.notices import NOT_STARTED, close_turns
-from busd_plugins.bub.sessions import NoSessions, now
+from busd_plugins.bub.sessions import NoSessions
 from busd_plugins.bub.starting import Start, config_of
 from busd_plugins.bub.worker_state import TRANSITIONS, WorkerState, initial_state
 from busd_plugins.bub.workspace import make_workspace, remove_folder

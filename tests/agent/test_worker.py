@@ -259,7 +259,7 @@ def test_without_httpx_it_is_said_what_to_install(terminal: Terminal, tmp_path: 
 
 def test_the_echo_imports_no_more_than_it_needs(terminal: Terminal, tmp_path: Path) -> None:
     program = (
-        "import sys, busd.cli.main, busd.agent.agent, busd.agent.echo_worker\n"
+        "import sys, busd.cli.main, busd.agent.agent, busd.cli.worker\n"
         "print(*sorted({'trio', 'uvloop', 'httpx', 'structlog', 'websockets', 'jsonrpcserver',"
         "'prometheus_client', 'sqlite3', 'subprocess'} & sys.modules.keys()))"
     )

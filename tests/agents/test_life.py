@@ -11,8 +11,9 @@ import anyio
 import pytest
 from msgspec import UNSET
 
+from busd import now
 from busd_plugins.bub.chats import Chat
-from busd_plugins.bub.sessions import Session, Sessions, now
+from busd_plugins.bub.sessions import Session, Sessions
 from tests.agents.bridges import Bridge, light_workers, next_line, open_bridge
 from tests.daemons import PATIENCE_SECONDS, Loop, open_daemon
 from tests.supervise.processes import is_alive
