@@ -13,8 +13,8 @@ import anyio
 import structlog
 
 from busd.supervise.logs import find_journal
+from busd.supervise.service_manager import find_manager
 from busd.supervise.subprocess import SubprocessSpawner
-from busd.supervise.systemctl import find_manager
 from busd.supervise.systemd import SystemdSpawner
 from busd.supervise.worker import Spawner, SpawnFailed, SupervisorSettings
 

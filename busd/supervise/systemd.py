@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import anyio
 from anyio import to_thread
@@ -13,20 +12,26 @@ from anyio.abc import TaskGroup
 from busd.keeper.launch import Launch
 from busd.keeper.tree import state_id_of
 from busd.supervise.logs import SystemdJournal
-from busd.supervise.systemctl import ManagerSilent, ServiceManager, complaint
+from busd.supervise.manager_link import ManagerSilent
+from busd.supervise.service_manager import ServiceManager
 from busd.supervise.systemd_guard import Guards
-from busd.supervise.systemd_limits import SLICE, limits_in_force, set_ceiling
-from busd.supervise.systemd_unit import UnitFiles, command_of, unit_name, unit_prefix, why_not
-from busd.supervise.systemd_worker import (
-    SHOWN,
-    SystemdWatch,
-    SystemdWorker,
-    is_alive,
-    main_pid,
+from busd.supervise.systemd_limits import limits_in_force, set_ceiling
+from busd.supervise.systemd_unit import (
+    UnitFiles,
+    command_of,
+    exec_property,
+    unit_name,
+    unit_prefix,
+    why_not,
+    write_scripts,
 )
+from busd.supervise.systemd_watch import SystemdWatch
+from busd.supervise.systemd_worker import Event, State, SystemdWorker
 from busd.supervise.worker import SpawnFailed, SupervisorSettings
 
 _STOP_GRACE_SECONDS = 15.0
+_STARTED = ("MainPID", "ControlGroup")
+_ADOPTED = (*_STARTED, "WorkingDirectory", "StandardOutput", "BindsTo")
 _NOT_KEPT = "when_bus_stops: workers that run already end with the bus; restart them to keep them"
 
 
@@ -59,31 +64,45 @@ class SystemdSpawner:
 
     async def __aenter__(self) -> SystemdSpawner:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_scripts(self._folder)
         state_id = state_id_of(self._state)
         self._prefix = unit_prefix(state_id)
         self._guards = Guards(self._manager, state_id, self._folder)
-        self._watch = SystemdWatch(self._manager, self._guards, self._prefix, self._workers)
-        try:
-            await set_ceiling(self._manager, self._settings)
-            self._version = await self._manager.version()
-            await self._find_earlier()
-            await self._guards.start(self._settings)
-        except ManagerSilent as problem:
-            raise SpawnFailed(f"the service manager does not do it: {problem}") from None
+        self._watch = SystemdWatch(self._manager, self._guards, self._workers)
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
+        try:
+            await self._tasks.start(self._manager.serve)
+            await self._prepare()
+        except BaseException as problem:
+            await self._end_tasks()
+            if isinstance(problem, ManagerSilent):
+                raise SpawnFailed(f"the service manager does not do it: {problem}") from None
+            raise
         self._tasks.start_soon(self._watch.run)
         if self._found:
             self._tasks.start_soon(self._end_unclaimed)
         return self
 
     async def __aexit__(self, *problem: object) -> None:
-        with anyio.CancelScope(shield=True):
+        # If our caller was cancelled so were the tasks: stopping gets a connection of its own.
+        try:
+            await self._end_tasks()
+        finally:
             has_none = not (self._workers or self._found)
             if self._settings.when_bus_stops == "stop" or has_none:
-                await self._stop_all()
+                with anyio.CancelScope(shield=True):
+                    await self._stop_all()
+
+    async def _end_tasks(self) -> None:
         self._tasks.cancel_scope.cancel()
-        await self._tasks.__aexit__(None, None, None)  # it must not wrap our caller's problem
+        await self._tasks.__aexit__(None, None, None)  # it must not wrap a caller's problem
+
+    async def _prepare(self) -> None:
+        await set_ceiling(self._manager, self._settings)
+        self._version = await self._manager.version()
+        await self._find_earlier()
+        await self._guards.start(self._settings)
 
     async def reload(self, settings: SupervisorSettings) -> list[str]:
         """Apply other settings; what a running worker was bound to stays with it."""
@@ -128,7 +147,7 @@ class SystemdSpawner:
             has_journal = self._journal is not None
             await to_thread.run_sync(partial(files.prepare, launch, has_journal=has_journal))
             guard = await self._run_unit(launch, unit, files, command)
-            shown = await self._manager.show(unit, SHOWN)
+            shown = await self._manager.show(unit, _STARTED)
         except BaseException as problem:
             with anyio.CancelScope(shield=True):
                 await self._stop_units([unit])  # it may try again by itself
@@ -139,13 +158,17 @@ class SystemdSpawner:
         finally:
             self._starting.discard(launch.name)
         logs = launch.directory / "logs"
-        worker = SystemdWorker(launch.name, unit, files, logs, self._stop, self._journal)
+        # One that has ended already counts as running: its end is still to be reported.
+        worker = SystemdWorker(
+            launch.name, unit, files, logs, self._stop, self._journal, State.RUNNING
+        )
         worker.stop_seconds = launch.stop_seconds
-        worker.pid = main_pid(shown)
-        worker.control_group = shown.get("ControlGroup", "")
+        worker.pid = shown["MainPID"] or None
+        worker.control_group = shown["ControlGroup"]
         worker.limits = limits_in_force(worker.control_group, launch, worker.pid)
         worker.guard = guard
         self._workers[launch.name] = worker
+        self._watch.look_at(worker)
         return worker
 
     async def _run_unit(
@@ -153,42 +176,36 @@ class SystemdSpawner:
     ) -> str:
         """Run it, bound to a guard; one that has died is replaced. Return the guard's unit."""
         guard = self._guards.unit
-        done = await self._try_unit(launch, unit, files, command, guard)
+        problem = await self._try_unit(launch, unit, files, command, guard)
         endings = files.new_endings()
-        if done.returncode != 0 and not endings:
+        if problem and not endings:
             await self._guards.revive()
             if guard != self._guards.unit:
                 guard = self._guards.unit
-                done = await self._try_unit(launch, unit, files, command, guard)
+                problem = await self._try_unit(launch, unit, files, command, guard)
                 endings = files.new_endings()
         files.forget_position()
-        if done.returncode != 0 and not endings:
-            raise ManagerSilent(complaint(done))
-        if done.returncode != 0:
+        if problem and not endings:
+            raise ManagerSilent(problem)
+        if problem:
             # It has run and ended already, which is reported; unless systemd could not even run it.
-            problem = why_not(endings[0], launch)
-            if problem is not None:
-                raise SpawnFailed(problem)
+            reason = why_not(endings[0], launch)
+            if reason is not None:
+                raise SpawnFailed(reason)
         return guard
 
     async def _try_unit(
         self, launch: Launch, unit: str, files: UnitFiles, command: list[str], guard: str
-    ) -> CompletedProcess[bytes]:
+    ) -> str:
+        """Start a unit; return why it does not run, or nothing."""
         has_journal = self._journal is not None
-        properties = files.properties(launch, self._version, has_journal=has_journal)
-        properties += [f"BindsTo={guard}", f"After={guard}"]
-        return await self._manager.run(
-            "systemd-run",
-            f"--{self._manager.flavour}",
-            "--quiet",
-            "--collect",
-            f"--unit={unit}",
-            f"--slice={SLICE}",
-            f"--description=worker {launch.name}",
-            *(f"--property={item}" for item in properties),
-            "--",
-            *command,
-        )
+        properties = files.properties(launch, self._version, guard, has_journal=has_journal)
+        properties.append(exec_property("ExecStart", command))
+        try:
+            await self._manager.start_unit(unit, properties)
+        except ManagerSilent as problem:
+            return str(problem)
+        return ""
 
     async def adopt(self, name: str, unit: str) -> SystemdWorker | None:
         """Take over the unit of a worker that an earlier daemon started."""
@@ -199,28 +216,29 @@ class SystemdSpawner:
         self._found.discard(unit)
         try:
             states = await self._manager.states(unit)
-            shown = await self._manager.show(unit, SHOWN)
+            shown = await self._manager.show(unit, _ADOPTED)
         except ManagerSilent:
             return None
-        if not is_alive(states.get(unit)):
+        if unit not in states or not states[unit].is_alive:
             return None
         files = UnitFiles(self._folder, unit)
         files.skip()
-        logs = Path(shown.get("WorkingDirectory", "")) / "logs"
-        journal = self._journal if shown.get("StandardOutput") == "journal" else None
-        worker = SystemdWorker(name, unit, files, logs, self._stop, journal)
-        worker.pid = main_pid(shown)
-        worker.is_down = worker.pid is None
-        worker.control_group = shown.get("ControlGroup", "")
+        logs = Path(shown["WorkingDirectory"]) / "logs"
+        journal = self._journal if shown["StandardOutput"] == "journal" else None
+        pid = shown["MainPID"] or None
+        state = State.DOWN if pid is None else State.RUNNING
+        worker = SystemdWorker(name, unit, files, logs, self._stop, journal, state)
+        worker.pid = pid
+        worker.control_group = shown["ControlGroup"]
         worker.limits = limits_in_force(worker.control_group)
         worker.stop_seconds = self._settings.stop_seconds
-        worker.guard = shown.get("BindsTo", "")
+        worker.guard = next(iter(shown["BindsTo"]), "")
         self._workers[name] = worker
+        self._watch.look_at(worker)
         return worker
 
     async def _stop(self, worker: SystemdWorker) -> None:
         """End a worker; systemd ends all that it has started."""
-        worker.is_stopping = True  # from now on the watcher looks away
         seconds = worker.stop_seconds + _STOP_GRACE_SECONDS
         with anyio.CancelScope(shield=True):
             problem = await self._stop_units([worker.unit], seconds)
@@ -234,18 +252,17 @@ class SystemdSpawner:
         if seconds is None:
             seconds = self._settings.stop_seconds + _STOP_GRACE_SECONDS
         try:
-            await self._manager.ask("stop", *units, seconds=seconds, is_slow=True)
+            await self._manager.stop_units(units, seconds)
         except ManagerSilent as problem:
             return str(problem)
         return ""
 
     async def _stop_all(self) -> None:
         """End all workers at once, and whatever else is bound to the guard."""
-        ending = [worker for worker in self._workers.values() if not worker.is_stopping]
-        for worker in ending:
-            worker.is_stopping = True
-        await self._stop_units([worker.unit for worker in ending])
-        for worker in ending:
+        # Not those that are being stopped already.
+        workers = [each for each in self._workers.values() if each.move(Event.STOP_ASKED)]
+        await self._stop_units([worker.unit for worker in workers])
+        for worker in workers:
             self._watch.end(worker, "stopped", "")
         await self._stop_units(self._guards.units)
         self._guards.forget()

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import anyio
 
-from busd.supervise.systemctl import ManagerSilent, ServiceManager, complaint
+from busd.supervise.service_manager import ServiceManager
+from busd.supervise.systemd_unit import COLLECTED, exec_property
 from busd.supervise.worker import SupervisorSettings
 
 _WAIT = "tail --follow --sleep-interval=0.2 --pid"
@@ -61,7 +62,8 @@ class Guards:
         """Return whether a guard has ended, or is just about to; raise ManagerSilent."""
         shown = await self._manager.show(unit, ("ActiveState", "Job"))
         # While workers that are bound to it end, a guard that was stopped still runs.
-        return shown.get("ActiveState") != "active" or bool(shown.get("Job"))
+        job_id, _ = shown["Job"]
+        return bool(shown["ActiveState"] != "active" or job_id)
 
     def forget(self) -> None:
         """Remove what belongs to guards that were stopped."""
@@ -77,19 +79,15 @@ class Guards:
         names = (f"{self._prefix}-{n}-{self._kind}.service" for n in count(2))
         first = f"{self._prefix}-{self._kind}.service"
         unit = next(n for n in chain([first], names) if n not in known and n not in self.units)
-        script = _GUARD.replace("$", "$$")  # systemd puts variables into a command line itself
-        done = await self._manager.run(
-            "systemd-run",
-            f"--{self._manager.flavour}",
-            "--quiet",
-            "--collect",
-            f"--unit={unit}",
-            "--description=ends the workers after the bus",
-            *("sh", "-c", script, str(self._pid_file).replace("$", "$$")),
-            f"{self._away_seconds:g}",
+        command = ["/bin/sh", "-c", _GUARD, str(self._pid_file), f"{self._away_seconds:g}"]
+        await self._manager.start_unit(
+            unit,
+            [
+                ("Description", ("s", "ends the workers after the bus")),
+                COLLECTED,
+                exec_property("ExecStart", command),
+            ],
         )
-        if done.returncode != 0:
-            raise ManagerSilent(complaint(done))
         self._use(unit)
 
     def _use(self, unit: str) -> None:

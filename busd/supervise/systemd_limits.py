@@ -6,7 +6,7 @@ import resource
 from pathlib import Path
 
 from busd.keeper.launch import Launch
-from busd.supervise.systemctl import ServiceManager
+from busd.supervise.service_manager import UNLIMITED, Property, ServiceManager
 from busd.supervise.worker import SupervisorSettings
 
 SLICE = "busd-agents.slice"  # as operators know it, who may have set limits of their own for it
@@ -23,31 +23,34 @@ _PERIOD_MICROSECONDS = 100_000
 async def set_ceiling(manager: ServiceManager, settings: SupervisorSettings) -> None:
     """Set the limits of all workers together; raise ManagerSilent."""
     memory, cpu, tasks = settings.memory_max_bytes, settings.cpu_percent, settings.tasks_max
-    await manager.ask(
-        "set-property",
-        "--runtime",
-        SLICE,
-        f"MemoryMax={'infinity' if memory is None else memory}",
-        f"CPUQuota={'' if cpu is None else f'{cpu}%'}",
-        f"TasksMax={'infinity' if tasks is None else tasks}",
-    )
+    ceiling: list[Property] = [
+        ("MemoryMax", ("t", UNLIMITED if memory is None else memory)),
+        ("CPUQuotaPerSecUSec", ("t", UNLIMITED if cpu is None else _quota(cpu))),
+        ("TasksMax", ("t", UNLIMITED if tasks is None else tasks)),
+    ]
+    await manager.set_properties(SLICE, ceiling)
 
 
-def limit_properties(launch: Launch) -> dict[str, str]:
+def limit_properties(launch: Launch) -> list[Property]:
     """Return the properties of a unit for the limits of a worker."""
-    properties = {"LimitCORE": "0"}
+    limits = {"LimitCORE": 0, "LimitCORESoft": 0}
     if launch.memory_max_bytes is not None:
-        properties["MemoryMax"] = str(launch.memory_max_bytes)
-        properties["MemorySwapMax"] = "0"
+        limits["MemoryMax"] = launch.memory_max_bytes
+        limits["MemorySwapMax"] = 0
         # Where the manager may not limit groups this holds, for each process.
-        properties["LimitDATA"] = str(launch.memory_max_bytes)
+        limits["LimitDATA"] = limits["LimitDATASoft"] = launch.memory_max_bytes
     if launch.file_max_bytes is not None:
-        properties["LimitFSIZE"] = str(launch.file_max_bytes)
+        limits["LimitFSIZE"] = limits["LimitFSIZESoft"] = launch.file_max_bytes
     if launch.cpu_percent is not None:
-        properties["CPUQuota"] = f"{launch.cpu_percent}%"
+        limits["CPUQuotaPerSecUSec"] = _quota(launch.cpu_percent)
     if launch.tasks_max is not None:
-        properties["TasksMax"] = str(launch.tasks_max)
-    return properties
+        limits["TasksMax"] = launch.tasks_max
+    return [(name, ("t", value)) for name, value in limits.items()]
+
+
+def _quota(percent: int) -> int:
+    """Return microseconds of CPU time per second."""
+    return percent * 10_000
 
 
 def limits_in_force(

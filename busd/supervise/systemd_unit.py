@@ -6,6 +6,7 @@ import hashlib
 import math
 import re
 import shutil
+import signal
 from pathlib import Path
 
 import msgspec
@@ -14,22 +15,28 @@ from busd.keeper.launch import Launch
 from busd.keeper.log import FILE_NAME, make_log
 from busd.keeper.worker import BAD_CONFIGURATION, reason_of
 from busd.supervise.logs import identifier_of
-from busd.supervise.systemd_limits import limit_properties
+from busd.supervise.service_manager import Property
+from busd.supervise.systemd_limits import SLICE, limit_properties
 from busd.supervise.worker import SpawnFailed, environment_of
 
 _RUN_SECONDS = 60  # a longer run counts as fresh
 _MAX_RESTART_SECONDS = 30.0
 _HAS_STEPS = 254  # the first version whose pauses between restarts can grow
 # Signals that systemd takes for a clean end; a worker that nobody asked to end has failed.
-_NO_CLEAN_END = "SIGHUP SIGINT SIGTERM SIGPIPE"
+_NO_CLEAN_END = [signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGPIPE]
 # What systemd exits with in a program's place when it cannot run it.
 _SYSTEMD_STATUSES = range(200, 246)
 _NO_EXEC = 203
 _NO_CREDENTIALS = 243
-# Each end of the worker, as systemd saw it, is one line.
-_NOTE = 'echo "$$SERVICE_RESULT $$EXIT_CODE $$EXIT_STATUS" >> "$$0"'
-# Where a manager cannot mount for its units, systemd gives an empty folder and says nothing.
-_HAS_CREDENTIALS = 'for n; do [ -e "$$CREDENTIALS_DIRECTORY/$$n" ] || exit 1; done'
+# Scripts that units run are files: in its own file of a transient unit, systemd 252 writes a `$` of
+# a command so that it reads another one after a daemon-reload.
+_SCRIPTS = {
+    # Each end of the worker, as systemd saw it, is one line.
+    "note-ending.sh": 'echo "$SERVICE_RESULT $EXIT_CODE $EXIT_STATUS" >> "$1"',
+    # Where a manager cannot mount for its units, systemd gives an empty folder and says nothing.
+    "has-credentials.sh": 'for n; do [ -e "$CREDENTIALS_DIRECTORY/$n" ] || exit 1; done',
+}
+COLLECTED: Property = ("CollectMode", ("s", "inactive-or-failed"))  # forgotten once it has ended
 
 
 class Ending(msgspec.Struct, frozen=True):
@@ -85,11 +92,21 @@ def unit_name(prefix: str, name: str) -> str:
     return f"{prefix}{words}-{digest}.service"
 
 
+def write_scripts(folder: Path) -> None:
+    """Write the scripts that units run, each at once: units of an earlier bus may run them now."""
+    for name, text in _SCRIPTS.items():
+        new = folder / f"{name}.new"
+        new.touch(mode=0o600)
+        new.write_text(f"{text}\n")
+        new.replace(folder / name)
+
+
 class UnitFiles:
     """The files of a unit in the state directory."""
 
     def __init__(self, folder: Path, unit: str) -> None:
         self._unit = unit
+        self._folder = folder
         self._endings = folder / f"{unit}.endings"
         self._environment = folder / f"{unit}.environment"
         self._read = 0
@@ -126,68 +143,89 @@ class UnitFiles:
         rows = (line.split(" ") for line in whole.decode(errors="replace").splitlines())
         return [Ending(*row) for row in rows if len(row) == 3]
 
-    def properties(self, launch: Launch, version: int, *, has_journal: bool) -> list[str]:
-        """Return all properties of the unit, as `systemd-run` of that version takes them."""
-        log = f"append:{launch.directory / 'logs' / FILE_NAME}"
-        properties = {
-            "Type": "exec",
-            "WorkingDirectory": str(launch.directory),
-            "EnvironmentFile": str(self._environment),
-            "UMask": "0077",
-            "StandardOutput": "journal" if has_journal else log,
-            "StandardError": "journal" if has_journal else log,
-            "SyslogIdentifier": identifier_of(self._unit),
-            "KillMode": "control-group",
-            "TimeoutStopSec": f"{launch.stop_seconds:g}s",
-            "OOMScoreAdjust": "500",
-            "OOMPolicy": "kill",
-            "ExecStopPost": f"/bin/sh -c '{_NOTE}' {command_word(str(self._endings))}",
-            **restart_properties(launch, version),
-            **limit_properties(launch),
-        }
-        credentials = [f"LoadCredential={n}:{path}" for n, path in launch.credentials.items()]
+    def properties(
+        self, launch: Launch, version: int, guard: str, *, has_journal: bool
+    ) -> list[Property]:
+        """Return all properties of the unit but its command, as that version takes them."""
+        note = ["/bin/sh", str(self._folder / "note-ending.sh"), str(self._endings)]
+        properties: list[Property] = [
+            ("Description", ("s", f"worker {launch.name}")),
+            COLLECTED,
+            ("Slice", ("s", SLICE)),
+            ("BindsTo", ("as", [guard])),
+            ("After", ("as", [guard])),
+            ("Type", ("s", "exec")),
+            ("WorkingDirectory", ("s", str(launch.directory))),
+            ("EnvironmentFiles", ("a(sb)", [(str(self._environment), False)])),
+            ("UMask", ("u", 0o077)),
+            ("SyslogIdentifier", ("s", identifier_of(self._unit))),
+            ("KillMode", ("s", "control-group")),
+            ("TimeoutStopUSec", ("t", _microseconds(launch.stop_seconds))),
+            ("OOMScoreAdjust", ("i", 500)),
+            ("OOMPolicy", ("s", "kill")),
+            exec_property("ExecStopPost", note),
+            *output_properties(launch, has_journal=has_journal),
+            *restart_properties(launch, version),
+            *limit_properties(launch),
+        ]
         if launch.credentials:
-            names = " ".join(command_word(name) for name in launch.credentials)
-            properties["ExecStartPre"] = f"/bin/sh -c '{_HAS_CREDENTIALS}' sh {names}"
-        return [*(f"{name}={value}" for name, value in properties.items()), *credentials]
+            check = ["/bin/sh", str(self._folder / "has-credentials.sh"), *launch.credentials]
+            credentials = [(name, str(path)) for name, path in launch.credentials.items()]
+            properties.append(("LoadCredential", ("a(ss)", credentials)))
+            properties.append(exec_property("ExecStartPre", check))
+        return properties
 
     def remove(self) -> None:
         self._endings.unlink(missing_ok=True)
         self._environment.unlink(missing_ok=True)
 
 
-def restart_properties(launch: Launch, version: int) -> dict[str, str]:
+def output_properties(launch: Launch, *, has_journal: bool) -> list[Property]:
+    if has_journal:
+        return [(f"Standard{name}", ("s", "journal")) for name in ("Output", "Error")]
+    log = str(launch.directory / "logs" / FILE_NAME)
+    return [(f"Standard{name}FileToAppend", ("s", log)) for name in ("Output", "Error")]
+
+
+def restart_properties(launch: Launch, version: int) -> list[Property]:
     """Return the properties for starting it again.
 
     A run that lasts longer than a minute counts as fresh: of those at most `restarts + 1` begin
     within as many minutes, of shorter ones more do.
     """
     if launch.restarts <= 0:
-        return {"Restart": "no"}
+        return [("Restart", ("s", "no"))]
     starts = launch.restarts + 1
     first = min(launch.restart_seconds, _MAX_RESTART_SECONDS)
-    properties = {
-        "Restart": "on-failure",
-        "RestartForceExitStatus": _NO_CLEAN_END,
-        "RestartPreventExitStatus": str(BAD_CONFIGURATION),
-        "RestartSec": f"{first:g}s",
-        "StartLimitBurst": str(starts),
-        "StartLimitIntervalSec": f"{starts * _RUN_SECONDS}s",
-    }
+    properties: list[Property] = [
+        ("Restart", ("s", "on-failure")),
+        ("RestartForceExitStatus", ("(aiai)", ([], [int(each) for each in _NO_CLEAN_END]))),
+        ("RestartPreventExitStatus", ("(aiai)", ([BAD_CONFIGURATION], []))),
+        ("RestartUSec", ("t", _microseconds(first))),
+        ("StartLimitBurst", ("u", starts)),
+        ("StartLimitIntervalUSec", ("t", _microseconds(starts * _RUN_SECONDS))),
+    ]
     if version >= _HAS_STEPS and 0 < first < _MAX_RESTART_SECONDS:
         # So many that each pause is about twice the one before, as the keeper does it.
-        properties["RestartSteps"] = str(math.ceil(math.log2(_MAX_RESTART_SECONDS / first)))
-        properties["RestartMaxDelaySec"] = f"{_MAX_RESTART_SECONDS:g}s"
+        steps = math.ceil(math.log2(_MAX_RESTART_SECONDS / first))
+        properties.append(("RestartSteps", ("u", steps)))
+        properties.append(("RestartMaxDelayUSec", ("t", _microseconds(_MAX_RESTART_SECONDS))))
     return properties
+
+
+def exec_property(name: str, command: list[str]) -> Property:
+    """Return a command line as a property; systemd puts variables into it, `$$` is a plain `$`."""
+    program, *words = command
+    escaped = [program, *(word.replace("$", "$$") for word in words)]
+    return name, ("a(sasb)", [(program, escaped, False)])
+
+
+def _microseconds(seconds: float) -> int:
+    return round(seconds * 1_000_000)
 
 
 def environment_file(environment: dict[str, str]) -> str:
     return "".join(f"{name}={quoted(value)}\n" for name, value in environment.items())
-
-
-def command_word(text: str) -> str:
-    """Quote a word of a command line; systemd itself puts variables into it, `$$` is a `$`."""
-    return '"' + re.sub(r'(["\\])', r"\\\1", text).replace("$", "$$") + '"'
 
 
 def quoted(text: str) -> str:
@@ -216,5 +254,4 @@ def command_of(launch: Launch) -> list[str]:
     for name, source in launch.credentials.items():
         if not Path(source).is_file():
             raise SpawnFailed(f"credential {name}: {source}: No such file or directory")
-    # systemd puts the values of variables into a command line; `$$` is a plain `$`.
-    return [path, *(word.replace("$", "$$") for word in launch.command[1:])]
+    return [path, *launch.command[1:]]

@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from busd.keeper.launch import Launch
+from busd.supervise.service_manager import ServiceManager
 from busd.supervise.subprocess import SubprocessSpawner
-from busd.supervise.systemctl import ServiceManager
 from busd.supervise.systemd import SystemdSpawner
 from busd.supervise.worker import Spawner, SupervisorSettings
 from tests.daemons import PATIENCE_SECONDS
@@ -54,9 +54,7 @@ def user_manager() -> Iterator[UserManager]:
 
 @pytest.fixture
 def service_manager(user_manager: UserManager) -> ServiceManager:
-    return ServiceManager(
-        "user", run_by=user_manager.command(), environment=user_manager.environment()
-    )
+    return ServiceManager("user", runtime=user_manager.runtime)
 
 
 @pytest.fixture(params=["subprocess", "systemd"])
@@ -151,7 +149,7 @@ def start_daemon(
         manager = {}
         if kind == "systemd":
             running = request.getfixturevalue("user_manager")
-            manager = {"run_by": running.command(), "environment": running.environment()}
+            manager = {"runtime": str(running.runtime)}
         wanted = {
             "kind": kind,
             "state": str(state),

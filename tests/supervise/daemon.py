@@ -15,8 +15,8 @@ import msgspec
 
 from busd.keeper.launch import Launch
 from busd.supervise.logs import SystemdJournal
+from busd.supervise.service_manager import ServiceManager
 from busd.supervise.subprocess import SubprocessSpawner
-from busd.supervise.systemctl import ServiceManager
 from busd.supervise.systemd import SystemdSpawner
 from busd.supervise.worker import Spawner, SupervisorSettings
 
@@ -36,7 +36,9 @@ def spawner_of(wanted: dict[str, Any]) -> Spawner:
     settings = SupervisorSettings(**wanted["settings"])
     if wanted["kind"] == "subprocess":
         return SubprocessSpawner(state=state, settings=settings)
-    manager = ServiceManager(**{"flavour": "user", **wanted["manager"]})
+    asked = {"flavour": "user", "runtime": None, **wanted["manager"]}
+    runtime = None if asked["runtime"] is None else Path(asked["runtime"])
+    manager = ServiceManager(asked["flavour"], runtime=runtime)
     journal = SystemdJournal() if wanted["kind"] == "journal" else None
     return SystemdSpawner(state=state, settings=settings, manager=manager, journal=journal)
 

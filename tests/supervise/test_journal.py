@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from busd.supervise.logs import LogLine, SystemdJournal, parse_entry
-from busd.supervise.systemctl import ServiceManager
+from busd.supervise.service_manager import ServiceManager
 from busd.supervise.systemd import SystemdSpawner
 from busd.supervise.worker import Report, SupervisorSettings
 from tests.supervise.conftest import MakeLaunch
@@ -47,9 +47,7 @@ def make_spawner(manager: UserManager, journal: SystemdJournal, state: Path) -> 
     """Make spawners for one state directory."""
 
     def make(**settings: Any) -> SystemdSpawner:  # Any: whatever the settings are
-        service_manager = ServiceManager(
-            "user", run_by=manager.command(), environment=manager.environment()
-        )
+        service_manager = ServiceManager("user", runtime=manager.runtime)
         chosen = SupervisorSettings(**settings)
         return SystemdSpawner(
             state=state, settings=chosen, manager=service_manager, journal=journal

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from busd.keeper.log import MAX_FILE_BYTES
-from busd.supervise.systemctl import ServiceManager
+from busd.supervise.service_manager import ServiceManager
 from busd.supervise.systemd import SystemdSpawner
 from busd.supervise.worker import SpawnFailed, SupervisorSettings
 from tests.supervise.conftest import MakeLaunch, MakeSpawner
@@ -221,9 +221,7 @@ async def test_a_secret_that_systemd_does_not_bring_is_said(
             manager = stack.enter_context(open_user_manager(is_shared=False))
         except NoManager as reason:
             pytest.skip(str(reason))
-        service_manager = ServiceManager(
-            "user", run_by=manager.command(), environment=manager.environment()
-        )
+        service_manager = ServiceManager("user", runtime=manager.runtime)
         settings = SupervisorSettings()
         async with SystemdSpawner(
             state=state, settings=settings, manager=service_manager

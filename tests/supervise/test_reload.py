@@ -86,14 +86,14 @@ async def test_a_new_ceiling_holds_at_once(
 
 
 @pytest.mark.parametrize(
-    ("version", "first", "steps"), [(252, 0.5, None), (254, 0.5, "6"), (257, 1.0, "5")]
+    ("version", "first", "steps"), [(252, 0.5, None), (254, 0.5, 6), (257, 1.0, 5)]
 )
 def test_pauses_grow_with_a_systemd_that_can(
-    launch: MakeLaunch, version: int, first: float, steps: str | None
+    launch: MakeLaunch, version: int, first: float, steps: int | None
 ) -> None:
-    properties = restart_properties(launch("", restart_seconds=first), version)
-    assert properties.get("RestartSteps") == steps
-    assert properties.get("RestartMaxDelaySec") == (steps and "30s")
-    always = restart_properties(launch("", restart_seconds=40.0), version)
-    assert always["RestartSec"] == "30s"
+    properties = dict(restart_properties(launch("", restart_seconds=first), version))
+    assert properties.get("RestartSteps") == (steps and ("u", steps))
+    assert properties.get("RestartMaxDelayUSec") == (steps and ("t", 30_000_000))
+    always = dict(restart_properties(launch("", restart_seconds=40.0), version))
+    assert always["RestartUSec"] == ("t", 30_000_000)
     assert "RestartSteps" not in always

@@ -106,8 +106,12 @@ class UserManager(Manager):
         return self.folder / "config/systemd/user"
 
     @property
+    def runtime(self) -> Path:
+        return self.folder / "run"
+
+    @property
     def socket(self) -> Path:
-        return self.folder / "run/busd/bus.sock"
+        return self.runtime / "busd/bus.sock"
 
     def command(self, *words: str) -> list[str]:
         if not has_own_mounts():
@@ -262,7 +266,8 @@ def _user_environment(folder: Path) -> dict[str, str]:
         "XDG_RUNTIME_DIR": str(folder / "run"),
         "XDG_CONFIG_HOME": str(config),
         "XDG_STATE_HOME": str(folder / "state"),
-        "SYSTEMD_UNIT_PATH": f"{config}/systemd/user:{folder}/units",
+        # With the folder of transient units: without it a manager forgets their commands on reload.
+        "SYSTEMD_UNIT_PATH": f"{folder}/run/systemd/transient:{config}/systemd/user:{folder}/units",
         "SYSTEMD_LOG_COLOR": "0",
     }
 
