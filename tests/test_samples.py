@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from busd import SyncClient
+from tests.cli.terminal import Running, Terminal
 from tests.daemons import PATIENCE_SECONDS, open_daemon
-from tests.ops.terminal import Running, Terminal
 from tests.pages import DOCS, README, samples_of, section, text_of
 
 BLOCKS = [

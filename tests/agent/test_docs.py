@@ -8,7 +8,7 @@ from pathlib import Path
 
 import busd
 from tests.agent.test_worker import Chat, chat, end, terminal  # noqa: F401
-from tests.ops.terminal import Terminal
+from tests.cli.terminal import Terminal
 
 PAGE = Path(busd.__file__).parent.parent / "docs" / "worker-kit.md"
 

@@ -16,8 +16,8 @@ from busd import SyncClient
 from busd_plugins.bub.command import worker_command
 from busd_plugins.bub.settings import WorkerSettings
 from tests.agent.endpoint import open_endpoint, streamed
+from tests.cli.terminal import Running, Terminal
 from tests.daemons import PATIENCE_SECONDS
-from tests.ops.terminal import Running, Terminal
 
 
 @pytest.fixture

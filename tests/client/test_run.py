@@ -11,7 +11,7 @@ import pytest
 
 from busd import run
 from busd.client.run import Loop
-from tests.ops.terminal import Said, Terminal
+from tests.cli.terminal import Said, Terminal
 
 LOOPS: list[Loop] = ["asyncio", "uvloop", "trio"]
 PROGRAM = """

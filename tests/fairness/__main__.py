@@ -11,7 +11,7 @@ from tests.daemons import Daemon, Loop, open_daemon
 from tests.fairness.floods import FLOODS
 from tests.fairness.pair import Waits, measure, measure_storm
 from tests.fairness.storms import STORMS, Target
-from tests.tls.authority import Authority
+from tests.wire.tls.authority import Authority
 
 _TLS = ("tls://127.0.0.1:0",)
 

@@ -11,7 +11,7 @@ from busd.journal.file import JournalFile
 from busd.journal.query import tail, trace
 from busd.journal.settings import JournalSettings
 from busd.journal.writer import JournalWriter
-from tests.access.guarded import error_of
+from tests.bus.access.guarded import error_of
 from tests.daemons import Daemon
 from tests.journal.rows import PATIENCE_SECONDS, T0, batch, ended, statuses
 from tests.wire_peers import Json, join_by

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from busd.keeper.credentials import NoCredential, copy_credentials
-from tests.agents.test_sessions import full_disk
+from tests.plugins.bub.test_sessions import full_disk
 
 
 def test_a_secret_that_the_disk_has_no_room_for_is_not_cut(tmp_path: Path) -> None:

@@ -1,101 +1,194 @@
-"""`pip install .` as a plain wheel: what is in it, and that an empty environment can run it."""
+"""`busd install` writes units and a busd.toml, and never over what somebody changed."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
-import subprocess
+import stat
 import sys
-import venv
-import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
 from busd import __version__
-from tests.daemons import PATIENCE_SECONDS
-from tests.ops.terminal import ROOT, Terminal
+from busd.cli.install import install as install_command
+from busd.errors import BusdError
+from busd.ops.install import (
+    Layout,
+    files_for,
+    find_layout,
+    find_program,
+    hidden_program,
+    install,
+    written_by,
+)
 
-_INSTALL_SECONDS = 300
-
-
-def pip(*args: str) -> subprocess.CompletedProcess[str]:
-    # No user's site and no PYTHONPATH: the new environment is to be empty.
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("PYTHONPATH", "PIP_CONSTRAINT", "VIRTUAL_ENV")
-    }
-    return subprocess.run(
-        [sys.executable, "-m", "pip", "--disable-pip-version-check", *args],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=_INSTALL_SECONDS,
-    )
+PROGRAM = ["/opt/busd/bin/busd"]
+USER_FILES = ("systemd/user/busd.service", "systemd/user/busd.socket", "busd/busd.toml")
 
 
-def must_work(done: subprocess.CompletedProcess[str], folder: Path) -> None:
-    """Fail with what pip said; skip if it is only that no package index can be reached."""
-    if done.returncode == 0:
-        return
-    probe = pip("download", "--no-deps", "--dest", str(folder), "hatchling")
-    if probe.returncode != 0:
-        pytest.skip("pip cannot reach a package index, so nothing can be installed")
-    pytest.fail(done.stdout + done.stderr)
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user who has nothing yet."""
+    for name in ("CONFIG_HOME", "STATE_HOME", "RUNTIME_DIR"):
+        monkeypatch.setenv(f"XDG_{name}", str(tmp_path / name.lower()))
+    return tmp_path / "config_home"
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    must_work(pip("wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT)), folder)
-    [made] = folder.glob("*.whl")
-    return made
+@pytest.fixture
+def layout(home: Path) -> Layout:
+    return find_layout("user")
 
 
-@pytest.fixture(scope="module")
-def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of a new environment that holds the wheel and what it asks for."""
-    folder = tmp_path_factory.mktemp("venv")
-    venv.create(folder, with_pip=False)
-    python = folder / "bin" / "python"
-    must_work(pip("--python", str(python), "install", "--no-compile", str(wheel)), folder)
-    return folder / "bin"
+def run(*words: str) -> Result:
+    return CliRunner().invoke(install_command, words)
 
 
-def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
-    assert re.fullmatch(rf"busd-{re.escape(__version__)}-py3-none-any\.whl", wheel.name)
-    with zipfile.ZipFile(wheel) as archive:
-        names = set(archive.namelist())
-        [entries] = [archive.read(name) for name in names if name.endswith("entry_points.txt")]
-    assert {name.split("/")[0] for name in names} == {"busd", f"busd-{__version__}.dist-info"}
-    assert {"busd/py.typed", "busd/testing/__init__.py", "busd/cli/main.py"} <= names
-    assert b"busd = busd.cli.main:main" in entries
+def actions(layout: Layout, **options: bool) -> list[str]:
+    return [file.action for file in install(layout, PROGRAM, **options)]
 
 
-def test_an_empty_environment_can_run_a_bus_and_talk_over_it(
-    environment: Path, tmp_path: Path
+def test_a_user_gets_units_settings_and_the_next_steps(home: Path) -> None:
+    done = run("--user")
+
+    assert done.exit_code == 0
+    assert done.stdout.splitlines() == [f"written   {home / name}" for name in USER_FILES]
+    assert [line.strip() for line in done.stderr.splitlines()] == [
+        "Next:",
+        "systemctl --user daemon-reload",
+        "systemctl --user enable --now busd.socket busd.service",
+        "loginctl enable-linger    # the bus runs while you are not logged in, too",
+        "busd doctor",
+    ]
+    assert stat.S_IMODE((home / "busd/busd.toml").stat().st_mode) == 0o600
+    assert f"ExecStart={find_program()[0]}" in (home / USER_FILES[0]).read_text()
+
+
+def test_the_system_gets_its_own(home: Path, tmp_path: Path) -> None:
+    done = run("--system", "--root", str(tmp_path / "root"), "--json")
+
+    said: dict[str, Any] = json.loads(done.stdout)
+    root = tmp_path / "root/etc"
+    assert [file["path"] for file in said["files"]] == [
+        str(root / name)
+        for name in ("systemd/system/busd.service", "systemd/system/busd.socket", "busd/busd.toml")
+    ]
+    assert said["next"][0] == "systemctl daemon-reload"
+    # The service is no root: it must be able to read its settings.
+    assert stat.S_IMODE((root / "busd/busd.toml").stat().st_mode) == 0o644
+    assert '#state = "/var/lib/busd"\n' in (root / "busd/busd.toml").read_text()
+
+
+def test_root_means_the_system_and_everybody_else_themselves(home: Path, tmp_path: Path) -> None:
+    done = run("--dry-run", "--json", "--root", str(tmp_path))
+
+    assert json.loads(done.stdout)["flavour"] == ("system" if os.geteuid() == 0 else "user")
+
+
+def test_to_install_again_changes_nothing(layout: Layout) -> None:
+    assert actions(layout) == ["written"] * 3
+    before = [path.stat().st_mtime_ns for path, _, _ in files_for(layout, PROGRAM)]
+
+    assert actions(layout) == ["unchanged"] * 3
+    assert [path.stat().st_mtime_ns for path, _, _ in files_for(layout, PROGRAM)] == before
+
+
+def test_a_dry_run_writes_nothing(home: Path) -> None:
+    done = run("--user", "--dry-run")
+
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["written"] * 3
+    assert "nothing was written" in done.stderr
+    assert not home.exists()
+
+
+def test_a_changed_unit_is_kept_with_a_word_on_what_differs(home: Path) -> None:
+    run("--user")
+    unit = home / USER_FILES[0]
+    unit.write_text(unit.read_text().replace("WatchdogSec=30s", "WatchdogSec=5s"))
+
+    done = run("--user")
+
+    assert done.exit_code == 1
+    assert f"kept      {unit}" in done.stdout
+    assert "-WatchdogSec=5s" in done.stdout
+    assert "+WatchdogSec=30s" in done.stdout
+    assert "--force replaces it" in done.stderr
+    assert "WatchdogSec=5s" in unit.read_text()
+
+
+def test_force_replaces_it_and_keeps_a_copy(home: Path) -> None:
+    run("--user")
+    unit = home / USER_FILES[0]
+    changed = unit.read_text().replace("WatchdogSec=30s", "WatchdogSec=5s")
+    unit.write_text(changed)
+
+    done = run("--user", "--force")
+
+    assert done.exit_code == 0
+    assert f"replaced  {unit}" in done.stdout
+    assert "systemctl --user restart busd.service" in done.stderr
+    assert "WatchdogSec=30s" in unit.read_text()
+    assert unit.with_name("busd.service.old").read_text() == changed
+
+
+def test_changed_settings_are_kept_without_complaint(home: Path) -> None:
+    run("--user")
+    config = home / USER_FILES[2]
+    config.write_text(config.read_text().replace('#loop = "uvloop"', 'loop = "trio"'))
+
+    done = run("--user")
+
+    assert done.exit_code == 0
+    assert f"kept      {config}" in done.stdout
+
+
+def test_a_unit_of_another_version_is_updated_without_asking(layout: Layout) -> None:
+    install(layout, ["/usr/bin/busd"])
+    unit = layout.unit_folder / "busd.service"
+    assert written_by(unit.read_text()) == __version__
+
+    assert actions(layout) == ["updated", "unchanged", "unchanged"]
+    assert f"ExecStart={PROGRAM[0]} serve --json\n" in unit.read_text()
+
+
+def test_a_masked_unit_stays_masked(layout: Layout) -> None:
+    layout.unit_folder.mkdir(parents=True)
+    (layout.unit_folder / "busd.service").symlink_to("/dev/null")
+
+    assert actions(layout) == ["kept", "written", "written"]
+    assert (layout.unit_folder / "busd.service").is_symlink()
+
+
+def test_a_folder_that_cannot_be_written_is_named(layout: Layout) -> None:
+    layout.unit_folder.parent.parent.mkdir()
+    layout.unit_folder.parent.write_text("in the way")
+
+    with pytest.raises(BusdError, match=f"cannot write {layout.unit_folder}/busd.service: "):
+        install(layout, PROGRAM)
+
+
+@pytest.mark.parametrize(
+    ("program", "command"),
+    [
+        (["/opt/busd/bin/busd"], "/opt/busd/bin/busd"),
+        (["/opt/my bus/100%/$x"], '"/opt/my bus/100%%/$$x"'),
+        (["/usr/bin/python3", "-m", "busd"], "/usr/bin/python3 -m busd"),
+    ],
+)
+def test_the_program_is_written_as_systemd_reads_it(
+    program: list[str], command: str, layout: Layout
 ) -> None:
-    terminal = Terminal(tmp_path)
-    del terminal.environment["PYTHONPATH"]
-    busd = str(environment / "busd")
-    assert terminal.run([busd, "--version"]) == (0, f"busd {__version__}\n", "")
-    address = f"unix:{tmp_path / 'bus.sock'}"
-    serve = [busd, "serve", "--json", "-l", address, "--log-level", "warning"]
-    with terminal.start_any(serve) as bus:
-        assert json.loads(bus.stdout.readline())["listening"] == [address]
-        program = (
-            "import sys; from busd import SyncClient\n"
-            "with SyncClient('agent:bob', address=sys.argv[1]) as bus:\n"
-            "    print('ready', flush=True)\n"
-            "    for message in bus.messages():\n"
-            "        message.reply({'text': message.payload['content']['text'].upper()})\n"
-        )
-        python = str(environment / "python")
-        with terminal.start_any([python, "-c", program, address]) as bob:
-            assert bob.stdout.readline() == "ready\n", bob.stderr.read()
-            said = terminal.run([busd, "send", "agent:bob", "hi", "--wait", "-a", address])
-            assert said == (0, 'agent:bob: ok {"text":"HI"}\n', "")
-        assert bus.interrupt() == (0, "", "")
-        assert bus.process.wait(PATIENCE_SECONDS) == 0
+    (_, unit, _), *_ = files_for(layout, program)
+    assert f"\nExecStart={command} serve --json\n" in unit
+
+
+def test_a_program_that_the_sandbox_hides_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("prefix", "base_prefix"):
+        monkeypatch.setattr(sys, name, "/usr")
+    system, user = find_layout("system"), find_layout("user")
+
+    assert hidden_program(system, ["/opt/busd/bin/busd"]) == ""
+    assert hidden_program(system, ["/home/me/.local/bin/busd"]) == "/home"
+    assert hidden_program(user, ["/home/me/.local/bin/busd"]) == ""

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.access.guarded import join_with, new_token, open_guarded
+from tests.bus.access.guarded import join_with, new_token, open_guarded
+from tests.cli.conftest import loop as loop
 from tests.daemons import PATIENCE_SECONDS, Daemon, Loop, open_daemon
 from tests.wire_peers import connect, open_tcp
 

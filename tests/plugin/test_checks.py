@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.access.guarded import new_token, write_grants
+from tests.bus.access.guarded import new_token, write_grants
+from tests.cli.terminal import Terminal
 from tests.daemons import Daemon, Loop, open_daemon
-from tests.ops.terminal import Terminal
 from tests.plugin.conftest import write_plugin
 from tests.wire_peers import LinePeer, Peer, open_tcp
 

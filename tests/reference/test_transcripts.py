@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from busd_plugins.bub.chats import Chat
-from tests.access.guarded import new_token
+from tests.bus.access.guarded import new_token
 from tests.daemons import PATIENCE_SECONDS, Daemon, Loop, open_daemon
 from tests.test_conformance import Case, play, read_table
 from tests.test_guides import blocks_of

@@ -1,1 +1,0 @@
-"""busd as something to install, and to examine."""
