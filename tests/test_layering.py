@@ -131,6 +131,28 @@ def test_supervision_knows_nothing_of_what_its_processes_are_for(path: Path) -> 
     assert found is None, f"{path}: mentions {found[0]}"
 
 
+def test_the_guide_for_contributors_names_every_folder() -> None:
+    folders = [path.name for path in ROOT.iterdir() if (path / "__init__.py").exists()]
+    guide = (ROOT.parent / "CONTRIBUTING.md").read_text()
+    assert [each for each in folders if f"`busd/{each}`" not in guide] == []
+
+
+OTHER_TESTS = (
+    *("bad_input", "browser", "daemon", "data", "fairness", "packaging", "plugins"),
+    *("properties", "reference", "simulation", "systemd"),
+)
+
+
+def test_the_tests_of_a_folder_are_in_a_folder_of_its_name() -> None:
+    tests = Path(__file__).parent
+    folders = {path.name for path in tests.iterdir() if path.is_dir() and path.name[0] not in "._"}
+    code = {path.name for path in ROOT.iterdir() if path.is_dir()}
+    assert folders - code == set(OTHER_TESTS)
+    assert {path.name for path in (tests / "plugins").iterdir() if path.is_dir()} - {
+        "__pycache__"
+    } <= {path.name for path in PLUGINS.iterdir()}
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=module_name)
 def test_no_module_is_a_drawer_for_odds_and_ends(path: Path) -> None:
     assert not set(module_name(path).split(".")) & set(DRAWERS)

@@ -72,6 +72,10 @@ def test_every_function_of_a_step_is_in_its_file(title: str) -> None:
     assert [step for step in steps if step[1] not in functions_of(step[0])] == []
 
 
+def test_a_newcomer_opens_at_most_thirty_files_for_the_longer_walk() -> None:
+    assert len({file for file, _ in steps_of(*IN_BUS, *IN_KEEPER, *IN_WORKER)}) <= 30
+
+
 def test_the_page_has_no_other_steps() -> None:
     told = re.findall(r"^\d+\. ", text_of(PAGE), re.M)
     titles = ["A message between two peers", *IN_BUS, *IN_KEEPER, *IN_WORKER]

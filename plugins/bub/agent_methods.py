@@ -14,6 +14,7 @@ from busd.supervise import LogLine
 from busd_plugins.bub.agent import ChatAgent
 from busd_plugins.bub.chats import requested_chat
 from busd_plugins.bub.sessions import FORMAT_VERSION, Session, Status
+from busd_plugins.bub.system_agent import plugin, settled_registry
 
 if TYPE_CHECKING:
     from busd_plugins.bub.registry import Registry
@@ -108,27 +109,28 @@ class Exported(msgspec.Struct, omit_defaults=True):
     more: int = 0
 
 
-def export(registry: Registry, asked: ExportParams) -> Exported:
-    known = registry.sessions.known
-    left = sorted(client_id for client_id in known if client_id > asked.after)
-    shown = as_many_as_fit(known[client_id] for client_id in left)
-    sessions = {session.client_id: session for session in shown}
-    return Exported(FORMAT_VERSION, now(), sessions, len(left) - len(shown))
-
-
-def list_agents(registry: Registry, asked: ListParams) -> AgentList:
+@plugin.method("agents.list", admin=True)
+async def list_agents(asked: ListParams) -> AgentList:
+    """List agents, or those of one status, most recently active first."""
+    registry = await settled_registry()
     agents = [it for it in registry.agents.values() if asked.status in (None, it.session.status)]
     latest = nlargest(asked.limit, agents, key=lambda it: it.session.last_activity)
     return AgentList(as_many_as_fit(record_of(agent) for agent in latest), len(agents))
 
 
-async def show(registry: Registry, client_id: str) -> AgentShown:
-    agent = registry.named(client_id)
+@plugin.method("agents.show", admin=True)
+async def show(asked: AgentName) -> AgentShown:
+    """Return all that is known of an agent, and the last lines it wrote."""
+    registry = await settled_registry()
+    agent = registry.named(asked.client_id)
     lines = await _lines(registry, agent, _SHOWN_LINES, None)
     return AgentShown(record_of(agent), [line.text for line in lines], agent.session.settings)
 
 
-async def spawn(registry: Registry, asked: SpawnParams) -> SpawnAnswer:
+@plugin.method("agents.spawn", admin=True)
+async def spawn(asked: SpawnParams) -> SpawnAnswer:
+    """Start the agent of a chat, or find it."""
+    registry = await settled_registry()
     request = SpawnRequest(
         chat_id=asked.chat_id, channel=asked.channel, channel_type=asked.channel_type
     )
@@ -140,24 +142,44 @@ async def spawn(registry: Registry, asked: SpawnParams) -> SpawnAnswer:
     return SpawnAnswer(success=True, client_id=agent.client_id, status=agent.session.status)
 
 
-async def stop(registry: Registry, client_id: str) -> AgentRecord:
-    agent = registry.named(client_id)
+@plugin.method("agents.stop", admin=True)
+async def stop(asked: AgentName) -> AgentRecord:
+    """Stop an agent's worker; the next message starts it again."""
+    registry = await settled_registry()
+    agent = registry.named(asked.client_id)
     await agent.stop()
     return record_of(agent)
 
 
-async def restart(registry: Registry, client_id: str) -> AgentRecord:
-    agent = registry.named(client_id)
+@plugin.method("agents.restart", admin=True)
+async def restart(asked: AgentName) -> AgentRecord:
+    """Stop an agent's worker and start it again."""
+    registry = await settled_registry()
+    agent = registry.named(asked.client_id)
     await agent.worker.restart()
     await agent.ensure_running()
     return record_of(agent)
 
 
-async def logs(registry: Registry, asked: LogsParams) -> Logs:
+@plugin.method("agents.logs", admin=True)
+async def logs(asked: LogsParams) -> Logs:
+    """Return the last lines that an agent's worker wrote, or those after one already seen."""
+    registry = await settled_registry()
     lines = await _lines(registry, registry.named(asked.client_id), asked.lines, asked.after)
     if asked.after is not None:
         return Logs(as_many_as_fit(lines))
     return Logs(as_many_as_fit(lines[::-1])[::-1])
+
+
+@plugin.method("agents.export", admin=True)
+async def export(asked: ExportParams) -> Exported:
+    """Return sessions in the form of the reference's sessions.json, as many as fit at a time."""
+    registry = await settled_registry()
+    known = registry.sessions.known
+    left = sorted(client_id for client_id in known if client_id > asked.after)
+    shown = as_many_as_fit(known[client_id] for client_id in left)
+    sessions = {session.client_id: session for session in shown}
+    return Exported(FORMAT_VERSION, now(), sessions, len(left) - len(shown))
 
 
 async def _lines(

@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from busd import Refuse, unfinished_turns
 from busd_plugins.bub.sessions import is_older
-from busd_plugins.bub.workspace import put_aside, remove_folder, remove_leftovers
+from busd_plugins.bub.starting import put_aside, remove_folder, remove_leftovers
 
 if TYPE_CHECKING:
     from busd_plugins.bub.agent import ChatAgent

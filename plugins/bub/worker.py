@@ -17,9 +17,8 @@ from busd.supervise import Report, SpawnFailed, SupervisedProcess
 from busd_plugins.bub.chats import Chat
 from busd_plugins.bub.notices import NOT_STARTED, close_turns
 from busd_plugins.bub.sessions import NoSessions
-from busd_plugins.bub.starting import Start, config_of
-from busd_plugins.bub.worker_state import TRANSITIONS, WorkerState, initial_state
-from busd_plugins.bub.workspace import make_workspace, remove_folder
+from busd_plugins.bub.starting import config_of, make_workspace, remove_folder
+from busd_plugins.bub.worker_state import TRANSITIONS, Start, WorkerState, initial_state
 
 if TYPE_CHECKING:
     from busd import Identity

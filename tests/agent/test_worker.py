@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from busd import SyncClient
-from busd_plugins.bub.command import worker_command
 from busd_plugins.bub.settings import WorkerSettings
+from busd_plugins.bub.starting import worker_command
 from tests.agent.endpoint import open_endpoint, streamed
 from tests.cli.terminal import Running, Terminal
 from tests.daemons import PATIENCE_SECONDS

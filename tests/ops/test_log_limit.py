@@ -13,12 +13,17 @@ from typing import Any
 import pytest
 
 from tests.bus.access.guarded import join_with, new_token, open_guarded
-from tests.cli.conftest import loop as loop
 from tests.daemons import PATIENCE_SECONDS, Daemon, Loop, open_daemon
 from tests.wire_peers import connect, open_tcp
 
 AT_ONCE = 100
 MANY = 400
+
+
+@pytest.fixture(scope="session")
+def loop() -> Loop:
+    """The loop of the daemon: one is enough here."""
+    return "uvloop"
 
 
 def lines(daemon: Daemon) -> list[dict[str, Any]]:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from busd.errors import ConfigError
-from busd_plugins.bub.command import worker_command
 from busd_plugins.bub.settings import WorkerSettings
+from busd_plugins.bub.starting import worker_command
 
 WHO = ["--client-id", "agent:w", "--talkto", "tg:1", "--workspace", "/w", "--reply-type", "web"]
 BUSD = [sys.executable, "-m", "busd", "worker", *WHO]

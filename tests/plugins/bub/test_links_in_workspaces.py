@@ -10,7 +10,7 @@ from busd.keeper.log import (
     FILE_NAME,
 )
 from busd_plugins.bub.chats import Chat
-from busd_plugins.bub.workspace import FOLDER, folder_name, make_workspace, remove_leftovers
+from busd_plugins.bub.starting import FOLDER, folder_name, make_workspace, remove_leftovers
 
 CHAT = Chat("telegram", "1")
 

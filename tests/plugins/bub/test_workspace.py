@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from busd_plugins.bub.chats import Chat
-from busd_plugins.bub.workspace import folder_name, make_workspace, put_aside
+from busd_plugins.bub.starting import folder_name, make_workspace, put_aside
 
 STRANGE = [
     "",
