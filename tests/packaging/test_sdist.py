@@ -83,6 +83,6 @@ def test_its_tests_can_all_be_collected_and_those_that_read_its_files_pass(unpac
     collected = run([*pytest_quietly, "--collect-only"], unpacked)
     assert collected.returncode == 0, collected.stdout[-3000:]
     reads_files = ["test_readme.py", "test_docs.py", "test_life_of_a_message.py"]
-    reads_files += ["test_layering.py", "test_guides.py", "ops_install"]
+    reads_files += ["test_layering.py", "test_guides.py", "ops/test_install.py", "settings"]
     done = run([*pytest_quietly, *(f"tests/{name}" for name in reads_files)], unpacked)
     assert done.returncode == 0, done.stdout[-3000:]
