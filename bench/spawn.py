@@ -118,7 +118,7 @@ async def _time_spawn(address: str, chat: str) -> tuple[float, float]:
 
 def _is_ready(payload: dict[str, dict[str, object]], chat: str) -> bool:
     content = payload["content"]
-    data = content["data"]
+    data = content.get("data")
     is_ours = isinstance(data, dict) and data.get("chat_id") == chat
     return content["event"] == "ready" and is_ours
 
