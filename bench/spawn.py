@@ -111,7 +111,7 @@ async def _time_spawn(address: str, chat: str) -> tuple[float, float]:
             async for message in bus.messages():
                 if message.type == "tg_reply":
                     return ready or time.perf_counter() - began, time.perf_counter() - began
-                if message.to == "system:events" and _is_ready(message.payload, chat):
+                if message.type == "agent_event" and _is_ready(message.payload, chat):
                     ready = time.perf_counter() - began
     raise TimeoutError("the bus went away")
 

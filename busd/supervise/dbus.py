@@ -37,7 +37,7 @@ class DBusError(Exception):
         self.name = name
 
 
-class ConnectionLost(Exception):
+class BrokenLink(Exception):
     """The connection ended before an answer came."""
 
 
@@ -60,13 +60,13 @@ class DBusConnection:
         body: Body = (),
         on_reply: OnReply | None = None,  # called before the message after the reply is read
     ) -> Body:
-        """Call a method and return the body of its reply; raise DBusError or ConnectionLost."""
+        """Call a method and return the body of its reply; raise DBusError or BrokenLink."""
         serial = next(self._serials)
         data = _encode(new_method_call(address, member, signature, body), serial)
         reply = self._pending[serial] = _Reply(on_reply)
         try:
             if self.is_closed:
-                raise ConnectionLost("the connection is closed")
+                raise BrokenLink("the connection is closed")
             await self._stream.send(data)
             await reply.is_there.wait()
         finally:
@@ -86,14 +86,14 @@ class DBusConnection:
                 if self._parser.bytes_desired() > _MAX_MESSAGE_BYTES:
                     why = f"a message has more than {_MAX_MESSAGE_BYTES} bytes"
                     break
-        except ConnectionLost as problem:
+        except BrokenLink as problem:
             why = str(problem)
         except _MALFORMED as problem:
             why = f"a message cannot be decoded: {problem!r}"
         finally:
             self.is_closed = True
             for reply in self._pending.values():
-                reply.fail(ConnectionLost(why))
+                reply.fail(BrokenLink(why))
         return why
 
     def close(self) -> None:
@@ -136,7 +136,7 @@ class _Reply:
 
 @asynccontextmanager
 async def open_dbus(path: Path, on_signal: OnSignal) -> AsyncIterator[DBusConnection]:
-    """Connect and authenticate; raise OSError or ConnectionLost."""
+    """Connect and authenticate; raise OSError or BrokenLink."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.setblocking(False)
         sock.connect(str(path))  # at once, or not at all
@@ -145,9 +145,9 @@ async def open_dbus(path: Path, on_signal: OnSignal) -> AsyncIterator[DBusConnec
             with anyio.fail_after(_AUTHENTICATE_SECONDS):
                 await _authenticate(stream)
         except TimeoutError:
-            raise ConnectionLost(f"no authentication in {_AUTHENTICATE_SECONDS:g} s") from None
+            raise BrokenLink(f"no authentication in {_AUTHENTICATE_SECONDS:g} s") from None
         except AuthenticationError as problem:
-            raise ConnectionLost(str(problem)) from None
+            raise BrokenLink(str(problem)) from None
         try:
             yield DBusConnection(stream, on_signal)
         finally:
@@ -179,7 +179,7 @@ class _Stream:
         self._is_sending = anyio.Lock()
 
     async def receive(self) -> bytes:
-        """Return what has arrived; raise ConnectionLost."""
+        """Return what has arrived; raise BrokenLink."""
         while True:
             await anyio.wait_readable(self._sock)
             try:
@@ -187,19 +187,19 @@ class _Stream:
             except BlockingIOError:
                 continue
             except OSError as problem:
-                raise ConnectionLost(f"the connection broke: {problem.strerror}") from None
+                raise BrokenLink(f"the connection broke: {problem.strerror}") from None
             if not data:
-                raise ConnectionLost("the connection was closed")
+                raise BrokenLink("the connection was closed")
             return data
 
     async def send(self, data: bytes) -> None:
-        """Send all of it; raise ConnectionLost."""
+        """Send all of it; raise BrokenLink."""
         async with self._is_sending:
             # Half a message would spoil all that follow.
             with anyio.move_on_after(_SEND_SECONDS, shield=True):
                 return await self._send(memoryview(data))
             self.shut_down()
-            raise ConnectionLost(f"nothing could be sent in {_SEND_SECONDS:g} s")
+            raise BrokenLink(f"nothing could be sent in {_SEND_SECONDS:g} s")
 
     async def _send(self, left: memoryview) -> None:
         while left:
@@ -208,7 +208,7 @@ class _Stream:
             except BlockingIOError:
                 await anyio.wait_writable(self._sock)
             except OSError as problem:
-                raise ConnectionLost(f"the connection broke: {problem.strerror}") from None
+                raise BrokenLink(f"the connection broke: {problem.strerror}") from None
 
     def shut_down(self) -> None:
         """End what waits for the socket, on both sides."""

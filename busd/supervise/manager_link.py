@@ -16,7 +16,7 @@ import structlog
 from anyio.abc import TaskStatus
 from jeepney import DBusAddress
 
-from busd.supervise.dbus import Body, ConnectionLost, DBusConnection, DBusError, open_dbus
+from busd.supervise.dbus import Body, BrokenLink, DBusConnection, DBusError, open_dbus
 
 NAME = "org.freedesktop.systemd1"
 ROOT = "/org/freedesktop/systemd1"
@@ -97,7 +97,7 @@ class ManagerLink:
                         await self._serve_connection(connection)
                 except OSError as problem:
                     self._problem = f"{self._socket}: {problem.strerror or problem}"
-                except ConnectionLost as problem:
+                except BrokenLink as problem:
                     self._problem = f"{self._socket}: {problem}"
                 self._lose()
                 await anyio.sleep(_RETRY_SECONDS)
@@ -122,7 +122,7 @@ class ManagerLink:
                 await connection.call(MANAGER, "Subscribe")
         except TimeoutError:
             self._problem = f"no answer in {_SUBSCRIBE_SECONDS:g} s"
-        except (ConnectionLost, DBusError) as problem:
+        except (BrokenLink, DBusError) as problem:
             self._problem = str(problem)
         else:
             self._connection = connection
@@ -171,7 +171,7 @@ class ManagerLink:
         except TimeoutError:
             why = self._problem if self._connection is None else ""
             raise ManagerSilent(f"{member}: {why or f'no answer in {seconds:g} s'}") from None
-        except ConnectionLost as problem:
+        except BrokenLink as problem:
             raise LinkLost(f"{member}: {problem}") from None
         except DBusError as problem:
             raise Refused(problem) from None
@@ -179,7 +179,7 @@ class ManagerLink:
     async def _connected(self) -> DBusConnection:
         while self._connection is None or self._connection.is_closed:
             if not self._is_served:
-                raise ConnectionLost("not connected")
+                raise BrokenLink("not connected")
             await self._has_changed.wait()
         return self._connection
 

@@ -13,7 +13,7 @@ import structlog
 from jeepney import new_error, new_method_return
 from structlog.testing import capture_logs
 
-from busd.supervise.dbus import ConnectionLost, DBusError, open_dbus
+from busd.supervise.dbus import BrokenLink, DBusError, open_dbus
 from busd.supervise.manager_link import LinkLost, ManagerLink, ManagerSilent, Refused
 from busd.supervise.service_manager import ServiceManager
 from tests.supervise.processes import patience
@@ -44,7 +44,7 @@ async def why_lost(socket: Path, behaviour: Behaviour) -> str:
     problems: list[str] = []
 
     async def call() -> None:
-        with pytest.raises(ConnectionLost) as problem:
+        with pytest.raises(BrokenLink) as problem:
             await connection.call(MANAGER, "Ping")
         problems.append(str(problem.value))
 
@@ -105,10 +105,10 @@ async def test_a_manager_that_reads_nothing_is_given_up(
 
     with patience():
         async with serve(socket, read_nothing), open_dbus(socket, lambda *_: None) as connection:
-            with pytest.raises(ConnectionLost, match=r"^nothing could be sent in 0.1 s$"):
+            with pytest.raises(BrokenLink, match=r"^nothing could be sent in 0.1 s$"):
                 await connection.call(MANAGER, "Ping", "ay", (bytes(2**22),))
             assert await connection.serve() == "the connection was closed"
-            with pytest.raises(ConnectionLost, match=r"^the connection is closed$"):
+            with pytest.raises(BrokenLink, match=r"^the connection is closed$"):
                 await connection.call(MANAGER, "Ping")
 
 
@@ -143,7 +143,7 @@ async def test_a_client_that_is_not_authenticated_says_why(socket: Path) -> None
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(reject)
-            with pytest.raises(ConnectionLost, match="REJECTED EXTERNAL"), patience():
+            with pytest.raises(BrokenLink, match="REJECTED EXTERNAL"), patience():
                 async with open_dbus(socket, lambda *_: None):
                     pass
 
