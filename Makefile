@@ -22,14 +22,14 @@ test: export PYTHONDONTWRITEBYTECODE =
 .PHONY: help run test system-packages lint fix bench clean
 
 help:
-	@echo "make run    start a bus in the foreground (ARGS=\"--loop trio\" …)"
+	@echo "make run    start a bus and its gateway in the foreground (ARGS=\"--loop trio\" …)"
 	@echo "make test   format, lint, types and all tests (ARGS=\"-k words\" …)"
-	@echo "make bench  measure speed and memory beside the bare relay and NATS (ARGS=--quick)"
+	@echo "make bench  measure speed and memory beside the bare relay, NATS and Redis (ARGS=--quick)"
 	@echo "make lint   format, lint and types only;  make fix  mend what can be mended"
 	@echo "make clean  remove what these commands made"
 
 run: $(VENV)/run.ok
-	@exec $(BIN)/busd serve $(ARGS)
+	@exec $(BIN)/busd serve --gateway $(ARGS)
 
 test: lint system-packages
 	$(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --maxprocesses 16 --dist worksteal $(ARGS)
@@ -74,7 +74,7 @@ $(VENV)/bin/python:
 
 $(VENV)/run.ok: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing busd …"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[gateway]'
 	@touch $@
 
 $(VENV)/test.ok: pyproject.toml constraints.txt | $(VENV)/bin/python

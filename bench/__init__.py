@@ -1,1 +1,1 @@
-"""The benchmark: what one acked message costs on busd, on a bare relay and on NATS."""
+"""The benchmark: what one acked message costs on busd, a bare relay, NATS and Redis."""

@@ -13,8 +13,11 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     pairs: int = 1
     in_flight: int = 64
     payload_bytes: int = 200
-    # How many receive each message: more than one is a fan-out, and has one pair.
+    # How many receive each message: more than one is a fan-out, and has one pair. 0: nobody is
+    # there, and the message is kept.
     receivers: int = 1
+    # Whether each message is to be on disk before its ack. Such a workload has one pair.
+    is_durable: bool = False
     # Subscriptions of bystanders that match none of the messages.
     subscriptions: int = 0
     # Connections that do nothing; when set, memory is measured instead of traffic.

@@ -17,8 +17,11 @@ from bench.meter import raise_file_limit
 MODULES = {
     "bus": "bench.load_bus",
     "idle": "bench.memory",
+    "jetstream": "bench.load_bare_jetstream",
+    "jetstream-py": "bench.load_jetstream",
     "nats": "bench.load_nats",
     "nats-py": "bench.load_nats_py",
+    "redis-py": "bench.load_redis",
     "sdk": "bench.load_sdk",
 }
 

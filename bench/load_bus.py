@@ -7,14 +7,15 @@ members that matter per message, one write per chunk read.
 from __future__ import annotations
 
 import time
+from typing import Literal
 
 import msgspec
 
 from bench.framing import Framing
-from bench.job import Job, LoadError, Sample
+from bench.job import Job, LoadError, Sample, Workload
 from bench.link import Link
 from bench.party import Party, SendingParty, measure_traffic
-from bench.payload import ACK, make_payload
+from bench.payload import ACK, BOX_MESSAGES, make_payload
 from bench.window import Window
 
 BYSTANDERS = 100
@@ -40,6 +41,38 @@ class Answer(msgspec.Struct):
     error: msgspec.Raw = msgspec.Raw()
 
 
+class Mail(msgspec.Struct):
+    """What became of a message that was stored; one that was not has no such member."""
+
+    id: int
+
+
+class DurableReceipt(Receipt):
+    """The result of a durable `sendMessage`."""
+
+    mail: Mail
+
+
+class DurableAnswer(msgspec.Struct):
+    """The answer to such a `sendMessage`."""
+
+    id: int
+    result: DurableReceipt | None = None
+
+
+class KeptReceipt(DurableReceipt):
+    """The result of one to somebody who is not there."""
+
+    undelivered: Literal["kept"]
+
+
+class KeptAnswer(msgspec.Struct):
+    """The answer to such a `sendMessage`."""
+
+    id: int
+    result: KeptReceipt | None = None
+
+
 class Call(msgspec.Struct):
     """A `processMessage`; its id goes back as it came."""
 
@@ -50,20 +83,28 @@ class Call(msgspec.Struct):
 class Sender(SendingParty):
     """Keeps a number of messages in flight to one address."""
 
+    answer_type: type[Answer | DurableAnswer | KeptAnswer] = Answer
+
     def __init__(self, window: Window, framing: Framing, name: str, to: str) -> None:
         super().__init__(window)
         self.framing = framing
-        workload = window.job.workload
-        self.receivers = workload.receivers
-        self.decode = msgspec.json.Decoder(Answer).decode
-        # Bytes for `%`: the number of the message goes in twice.
-        self.template = (
-            b'{"jsonrpc":"2.0","id":%%d,"method":"sendMessage","params":{"from":"%b","to":"%b",'
-            b'"messageId":"%b-%%d","payload":%b}}'
-            % (name.encode(), to.encode(), name.encode(), make_payload(workload.payload_bytes))
-        )
+        self.name = name
+        self.to = to
+        self.receivers = window.job.workload.receivers
+        self.decode = msgspec.json.Decoder(self.answer_type).decode
+        self.template = self.make_template(to)
         self.number = 0
         self.sent_at: dict[int, float] = {}
+
+    def make_template(self, to: str) -> bytes:
+        """Return a request as bytes for `%`: the number of the message goes in twice."""
+        workload, name = self.window.job.workload, self.name.encode()
+        delivery = b'"delivery":{"durable":true},' if workload.is_durable else b""
+        return (
+            b'{"jsonrpc":"2.0","id":%%d,"method":"sendMessage","params":{"from":"%b","to":"%b",'
+            b'"messageId":"%b-%%d",%b"payload":%b}}'
+            % (name, to.encode(), name, delivery, make_payload(workload.payload_bytes))
+        )
 
     def send(self, count: int) -> None:
         """Send that many messages in one write."""
@@ -94,6 +135,26 @@ class Sender(SendingParty):
             latencies.append(now - sent_at.pop(answer.id))
         if self.window.is_open and frames:
             self.send(len(frames))
+
+
+class DurableSender(Sender):
+    """Keeps a number of durable messages in flight; an answer without `mail` ends the run."""
+
+    answer_type = DurableAnswer
+
+
+class KeptSender(Sender):
+    """Keeps a number of durable messages in flight to addresses where nobody is.
+
+    An answer without `"undelivered": "kept"` ends the run.
+    """
+
+    answer_type = KeptAnswer
+
+    def send(self, count: int) -> None:
+        """Send that many messages in one write, to the next address when one has enough."""
+        self.template = self.make_template(f"{self.to}:{self.number // BOX_MESSAGES}")
+        super().send(count)
 
 
 class Receiver(Party):
@@ -137,9 +198,16 @@ async def open_pair(window: Window, pair: int) -> Sender:
         link.subscribe(to)
         await Receiver(window, link.framing).attach(link.socket)
     link = Link(address, name)
-    sender = Sender(window, link.framing, name, to)
+    sender = choose_sender(window.job.workload)(window, link.framing, name, to)
     await sender.attach(link.socket)
     return sender
+
+
+def choose_sender(workload: Workload) -> type[Sender]:
+    """The kind of sender that checks the answers of this workload."""
+    if not workload.is_durable:
+        return Sender
+    return DurableSender if workload.receivers else KeptSender
 
 
 def open_bystanders(job: Job) -> list[Link]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 # What a receiver answers: the result of `processMessage`, and the body of a NATS reply.
 ACK = b'{"success":true,"message":"ok","shouldRetry":false,"retrySeconds":0,"payload":{}}'
+# How many messages go to one address for which nobody is there: busd keeps 10,000 for each.
+BOX_MESSAGES = 5_000
 
 
 def make_payload(size: int) -> bytes:

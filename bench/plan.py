@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from bench.job import Workload
+from bench.others import OTHERS, REDIS_SERVERS
 
 W1 = Workload(
     name="W1", title="50 pairs, 1 in flight, 200 B: nothing to batch", pairs=50, in_flight=1
@@ -25,8 +26,33 @@ IDLE = tuple(
     Workload(name=f"idle{count}", title=f"{count:,} idle connections", idle_connections=count)
     for count in (1_000, 10_000)
 )
+KEPT = Workload(
+    name="durable-kept",
+    title="nobody is there: acked when stored; 64 in flight, 200 B",
+    receivers=0,
+    is_durable=True,
+)
+KEPT_BIG = Workload(
+    name="durable-kept-4KiB",
+    title="nobody is there: acked when stored; 64 in flight, 4 KiB",
+    payload_bytes=4096,
+    receivers=0,
+    is_durable=True,
+)
+ACKED = Workload(
+    name="durable-acked",
+    title="stored, and acked by its consumer; 64 in flight, 200 B",
+    is_durable=True,
+)
 
 FLOOR = "relay unix"
+# The names of clients that are not bare, in the names of rows.
+LIBRARIES = {
+    "sdk": "SDK",
+    "nats-py": "nats-py",
+    "jetstream-py": "nats-py",
+    "redis-py": "redis-py",
+}
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -40,11 +66,11 @@ class Row(msgspec.Struct, frozen=True):
     @property
     def contender(self) -> str:
         """Server, transport and client, as the tables name them."""
-        if self.client == "sdk":
-            return f"{self.server} {self.transport} + SDK"
-        if self.server == "nats-server":
-            return f"nats-server + {'bare clients' if self.client == 'nats' else self.client}"
-        return f"{self.server} {self.transport}"
+        library = LIBRARIES.get(self.client, "bare clients")
+        if self.server in OTHERS:
+            return f"{self.server} + {library}"
+        way = f"{self.server} {self.transport}"
+        return way if self.client == "bus" else f"{way} + {library}"
 
     @property
     def name(self) -> str:
@@ -54,6 +80,11 @@ class Row(msgspec.Struct, frozen=True):
     @property
     def needs_fresh_server(self) -> bool:
         """Whether what earlier rows left in the server's memory would falsify this one."""
+        return self.varies_little or self.workload.is_durable
+
+    @property
+    def varies_little(self) -> bool:
+        """Whether a few rounds are enough."""
         return bool(self.workload.idle_connections or self.workload.subscriptions)
 
 
@@ -67,6 +98,11 @@ TRIO = ("busd trio", "bus", "unix")
 NATS = ("nats-server", "nats", "nats")
 SDK = ("busd uvloop", "sdk", "unix")
 NATS_PY = ("nats-server", "nats-py", "nats")
+SDK_TCP = ("busd uvloop", "sdk", "tcp")
+LOGGED_SDK = ("busd uvloop+log", "sdk", "unix")
+JETSTREAM = ("jetstream", "jetstream-py", "nats")
+JETSTREAM_ALWAYS = ("jetstream+always", "jetstream-py", "nats")
+REDIS = tuple((server, "redis-py", "unix") for server in REDIS_SERVERS)
 
 MAIN = (RELAY, BUSD, NATS)
 LOOPS = (RELAY, BUSD, ("busd asyncio", "bus", "unix"), TRIO, NATS)
@@ -87,8 +123,16 @@ EVERY = (
     NATS,
     SDK,
     # nats-py has only TCP to go by: this row is the like-for-like one.
-    ("busd uvloop", "sdk", "tcp"),
+    SDK_TCP,
     NATS_PY,
+)
+STORING = (SDK, JETSTREAM, JETSTREAM_ALWAYS)
+DURABLE = (BUSD, SDK_TCP, *STORING, *REDIS)
+EVERY_DURABLE = (
+    *DURABLE,
+    LOGGED_SDK,
+    ("jetstream", "jetstream", "nats"),
+    ("jetstream+always", "jetstream", "nats"),
 )
 
 
@@ -96,6 +140,7 @@ def make_plan() -> list[Row]:
     """Every row, in the order in which a round goes through them."""
     plan = {W2: EVERY, W3: EVERY, W1: LOOPS}
     plan |= {BIG: MAIN, HUGE: MAIN, FANOUT: LOOPS}
+    plan |= {KEPT: EVERY_DURABLE, KEPT_BIG: (*STORING, *REDIS), ACKED: DURABLE}
     plan |= dict.fromkeys(GROWTH, MAIN)
     plan |= dict.fromkeys(IDLE, LOOPS)
     return [

@@ -23,6 +23,10 @@ COLOURS = {
     "busd asyncio": "#5aa2f5",
     "busd trio": "#2da44e",
     "nats-server": "#d9822b",
+    "jetstream": "#d9822b",
+    "jetstream+always": "#9a5b12",
+    "redis+everysec": "#d1495b",
+    "redis+always": "#8c2f3d",
 }
 
 

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from bench.job import Workload
+from bench.others import SYNCED
 from bench.results import Figure, Outcome, Results
 from bench.targets import TARGETS, judge
 
 TRAFFIC = ("server CPU µs", "min–max", "× relay", "acked/s", "p50 µs", "p99 µs", "client CPU µs")
+DURABLE = ("server CPU µs", "min–max", "fsync", *TRAFFIC[3:])
 MEMORY = ("KiB per connection", "min–max", "× relay")
 
 
@@ -29,7 +31,8 @@ def make_report(results: Results, notes: list[str], more: str, faults: list[str]
 
 def make_section(results: Results, workload: Workload, outcomes: list[Outcome]) -> str:
     """One workload's table."""
-    columns = MEMORY if workload.idle_connections else TRAFFIC
+    traffic = DURABLE if workload.is_durable else TRAFFIC
+    columns = MEMORY if workload.idle_connections else traffic
     make_cells = memory_cells if workload.idle_connections else traffic_cells
     lines = []
     for outcome in outcomes:
@@ -45,10 +48,12 @@ def make_section(results: Results, workload: Workload, outcomes: list[Outcome]) 
 def traffic_cells(results: Results, outcome: Outcome) -> list[str]:
     """The figures of a row of traffic."""
     server = outcome.figure("server_us")
+    ratio = format_ratio(results.ratio(outcome))
+    synced = SYNCED.get(outcome.row.server, "before the ack")
     return [
         f"{server.median:.2f}",
         format_spread(server),
-        format_ratio(results.ratio(outcome)),
+        synced if outcome.row.workload.is_durable else ratio,
         f"{outcome.figure('acked_per_second').median:,.0f}",
         f"{outcome.figure('p50_us').median:,.0f}",
         f"{outcome.figure('p99_us').median:,.0f}",

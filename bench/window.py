@@ -75,7 +75,7 @@ class Window:
         acked = last.acked - first.acked
         if not acked:
             raise LoadError("no message was acked in the measured stretch")
-        deliveries = acked * self.job.workload.receivers
+        deliveries = acked * max(self.job.workload.receivers, 1)
         latencies = sorted(self.latencies[first.acked : last.acked])
         return Sample(
             server_us=(last.server_cpu - first.server_cpu) / deliveries * 1e6,

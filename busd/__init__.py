@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from busd.agent.agent import Agent
     from busd.agent.turn import Turn, TurnFailed
     from busd.agent.unfinished import UnfinishedTurn, finish_turns, unfinished_turns
+    from busd.bridge.bridge import Bridge
     from busd.bus.access import Identity
     from busd.bus.message import Ack, Outcome, Receipt
     from busd.client.client import Client
@@ -61,6 +62,7 @@ _HOME = {
     "Ack": "busd.bus.message",
     "Agent": "busd.agent.agent",
     "AgentEvent": "busd.vocabulary.bub",
+    "Bridge": "busd.bridge.bridge",
     "BusForbidden": "busd.errors",
     "BusUnreachable": "busd.errors",
     "BusdError": "busd.errors",
@@ -111,6 +113,7 @@ __all__ = [
     "Ack",
     "Agent",
     "AgentEvent",
+    "Bridge",
     "BusForbidden",
     "BusUnreachable",
     "BusdError",

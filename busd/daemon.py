@@ -26,9 +26,11 @@ from anyio.abc import TaskGroup
 
 from busd.bus.authenticator import Authenticator
 from busd.bus.bus import Bus
+from busd.bus.mailboxes import Mailboxes
 from busd.bus.message import Outcome
 from busd.errors import ConfigError
 from busd.journal.journal import Journal, open_journal
+from busd.mail.sqlite import SqliteMailStore
 from busd.ops import notify
 from busd.ops.admin import JOURNAL_FILE, admin_methods
 from busd.ops.inherit import places_to_listen
@@ -44,7 +46,7 @@ from busd.settings.config import Settings, changes, keep_fixed
 from busd.settings.doubts import find_doubts
 from busd.wire.bus_address import BusAddress
 from busd.wire.connections import Connections
-from busd.wire.driver import scheduler
+from busd.wire.driver import scheduler, thread_scheduler
 from busd.wire.http_gate import HttpGate
 from busd.wire.listener import Listener
 from busd.wire.sockets import check_place
@@ -53,6 +55,8 @@ from busd.wire.tls_settings import Certificates
 log = structlog.get_logger("busd.daemon")
 
 SWEEP_SECONDS = 0.25
+MAIL_FILE = "mail.db"
+_MAIL_SECONDS = 5.0  # to write the last mail at the end
 _LAST_SECONDS = 1.0  # for everything else to end if a plugin cannot be stopped
 OnReady = Callable[[list[BusAddress]], None]
 ReadSettings = Callable[[], Settings]
@@ -113,7 +117,13 @@ class Daemon:
         self.tokens = TokenStore(Path(settings.state))
         self.offload = Offload()
         authenticator = self._make_authenticator(settings)
-        self.bus = Bus(admin_methods(self), settings.delivery, authenticator, quota=settings.quota)
+        self.bus = Bus(
+            admin_methods(self),
+            settings.delivery,
+            authenticator,
+            quota=settings.quota,
+            loops=settings.loops,
+        )
         self.bus.recorder = self.journal = journal
         self.bus.is_verbose = settings.log_level == "debug"
         self.http_gate = HttpGate(
@@ -128,7 +138,13 @@ class Daemon:
             encode_refusal=lambda fault: encode_failure(None, fault) + b"\n",
         )
         self.certificates = Certificates(settings.tls) if settings.tls.certificate else None
-        self.listeners = self._open_listeners()
+        with ExitStack() as opened:
+            self.listeners = self._open_listeners()
+            for listener in self.listeners:
+                opened.callback(listener.forget)
+            self.mail = self._open_mail()
+            opened.pop_all()
+        self.bus.mailboxes = self.mailboxes = Mailboxes(self.bus, self.mail, settings.mail)
         self.plugins = PluginHost(self.bus, settings, self.connections.flush)
         self.reloads = Reloads(self._reload)
         self.last_reload = Reloaded()
@@ -145,6 +161,19 @@ class Daemon:
             owners,
             identify_loopback=settings.identify_loopback,
         )
+
+    def _open_mail(self) -> SqliteMailStore:
+        schedule = thread_scheduler()
+
+        def run_soon(function: Callable[[], None]) -> None:
+            def run() -> None:
+                function()
+                self.connections.flush()
+
+            schedule(run)
+
+        path = Path(self.settings.state) / MAIL_FILE
+        return SqliteMailStore(path, run_soon, self.settings.mail)
 
     def _open_listeners(self) -> list[Listener]:
         """Open all listeners or none."""
@@ -168,6 +197,7 @@ class Daemon:
             if self.journal is not None:
                 tasks.start_soon(self._keep_journal, self.journal)
             tasks.start_soon(self.offload.run, self.connections.flush)
+            await self._load_mail()
             await self._start_plugins(tasks)
             for listener in self.listeners:
                 tasks.start_soon(listener.serve, self.connections, tasks)
@@ -182,9 +212,16 @@ class Daemon:
                 listener.close()
             await self._drain()
             await self.plugins.stop()
+            self.mail.close(_MAIL_SECONDS)
             if self.plugins.is_stuck:
                 self._leave_soon()
             tasks.cancel_scope.cancel()
+
+    async def _load_mail(self) -> None:
+        """Find out what waits in the mailboxes, before anybody can connect."""
+        is_loaded = anyio.Event()
+        self.mailboxes.load(is_loaded.set)
+        await is_loaded.wait()
 
     async def _start_plugins(self, tasks: TaskGroup) -> None:
         """Start the plugins before clients can connect; none can prevent our start."""
@@ -215,6 +252,7 @@ class Daemon:
             settings.drain_seconds,
             settings.wire.linger_seconds,
             settings.plugins.stop_seconds,
+            _MAIL_SECONDS,
         )
         return sum(waits) + 5
 
@@ -256,6 +294,8 @@ class Daemon:
         self.http_gate.change(kept.allowed_origins, host_names(kept))
         self.connections.change(new.wire)
         self.bus.change(new.delivery, new.quota)
+        self.mailboxes.change(kept.mail)
+        self.bus.loops.change(new.loops)
         self.bus.take_access(authenticator)
         if self.journal is not None:
             self.journal.change(kept.journal)
@@ -296,6 +336,7 @@ class Daemon:
             self.lag_seconds = time.monotonic() - before - SWEEP_SECONDS
             self.bus.sweep()
             self.connections.sweep()
+            self.connections.flush()
             watchdog.feed()
 
     async def _report_suppressed(self) -> None:

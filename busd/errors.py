@@ -73,6 +73,12 @@ class AccessRefused(InvalidParams):
     rule = "grant"
 
 
+class LoopDetected(InvalidParams):
+    """The message goes round in a loop; `data.path` has the addresses that it passes."""
+
+    rule = "loop"
+
+
 class NotInitialized(RequestError):
     code = -32001
     rule = "initialize.first"
@@ -97,6 +103,22 @@ class QuotaExceeded(Busy):
     """An identity has used up its quota; `data.limit` is the limit."""
 
     rule = "quota"
+
+
+class MailFailed(Busy):
+    """A message was not kept, and not delivered either: try again later."""
+
+    rule = "mail"
+
+
+class MailboxFull(MailFailed):
+    """A limit of the mailboxes is reached; `data.limit` is the limit."""
+
+
+class KeyIsTaken(InvalidParams):
+    """The idempotency key was used for another message; `data.firstMessageId` names it."""
+
+    rule = "idempotency"
 
 
 class RateLimited(Busy):

@@ -22,7 +22,9 @@ from busd.plugin.plugin import HOOKS, Plugin
 from busd.settings.config import default_settings
 from busd.settings.defaults import encode_value
 from busd.settings.description import describe
+from busd_plugins.bridges import plugin as bridges
 from busd_plugins.bub import plugin as bub
+from busd_plugins.gateway import plugin as gateway
 from tests.daemons import open_daemon
 from tests.http_pages import fetch
 from tests.pages import ROOT, span_of, text_of
@@ -51,7 +53,7 @@ def methods() -> Rows:
 def methods_of_plugins() -> Rows:
     return [
         [f"`{method.name}`", _params(method.params), inspect.getdoc(method.function) or ""]
-        for method in bub.methods.values()
+        for method in (bridges.methods | bub.methods | gateway.methods).values()
     ]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 README = "README.md"
-DOCS = sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))
+DOCS = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))
 PAGES = [README, *DOCS, "CONTRIBUTING.md", "CHANGELOG.md", "bench/README.md"]
 
 _FENCED = re.compile(r"^```.*?^```$", re.M | re.S)

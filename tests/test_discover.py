@@ -13,7 +13,9 @@ from referencing.jsonschema import DRAFT7
 
 from busd.ops.admin import admin_methods
 from busd.ops.running import RunningBus
+from busd_plugins.bridges import plugin as bridges
 from busd_plugins.bub import plugin as bub
+from busd_plugins.gateway import plugin as gateway
 from tests.conftest import Join
 
 DATA = Path(__file__).parent / "data"
@@ -53,8 +55,9 @@ def test_the_validator_finds_what_is_wrong(document: Document) -> None:
 
 def test_it_names_exactly_the_methods_that_are_registered(document: Document) -> None:
     names = [method["name"] for method in document["methods"]]
-    assert names == [*admin_methods(cast(RunningBus, None)).table, *bub.methods]
-    assert set(names) - set(bub.methods) == {
+    of_plugins = [*bridges.methods, *bub.methods, *gateway.methods]
+    assert names == [*admin_methods(cast(RunningBus, None)).table, *of_plugins]
+    assert set(names) - set(of_plugins) == {
         "initialize",
         "subscribe",
         "unsubscribe",
@@ -72,6 +75,13 @@ def test_it_names_exactly_the_methods_that_are_registered(document: Document) ->
         "bus.stop",
         "bus.trace",
         "bus.log",
+        "bus.listMailboxes",
+        "bus.showMailbox",
+        "bus.purgeMailbox",
+        "bus.listDead",
+        "bus.showDead",
+        "bus.retryDead",
+        "bus.dropDead",
     }
 
 

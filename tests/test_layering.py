@@ -34,6 +34,7 @@ LAYERS = (
     "mail",
     "settings",
     "ops",
+    "gateway bridge",
     "daemon chat",
     "cli",
 )
@@ -44,7 +45,10 @@ OUTSIDE = ("__init__", "__main__", "testing")
 # Itself imported only where trio runs.
 OF_TRIO = "busd.wire.trio_transport"
 OF_IO = ("anyio", "os", "pathlib", "socket", "sqlite3", "subprocess", "threading")
-PUBLIC_MODULES = ("busd.supervise", "busd.quantities", "busd.agent.program_check")
+PUBLIC_MODULES = (
+    *("busd.gateway", "busd.supervise", "busd.quantities", "busd.agent.program_check"),
+    *("busd.bridge", "busd.bridge.settings"),
+)
 DRAWERS = ("utils", "helpers", "common", "base", "manager", "types")
 
 
@@ -138,8 +142,8 @@ def test_the_guide_for_contributors_names_every_folder() -> None:
 
 
 OTHER_TESTS = (
-    *("bad_input", "browser", "daemon", "data", "fairness", "packaging", "plugins"),
-    *("properties", "reference", "simulation", "systemd"),
+    *("bad_input", "bench", "browser", "crash", "daemon", "data", "fairness", "packaging"),
+    *("plugins", "properties", "reference", "simulation", "systemd"),
 )
 
 

@@ -22,9 +22,11 @@ BLOCKS = [
     (page, text) for page in (README, *DOCS) for _, text in samples_of(text_of(page), "python")
 ]
 # Plugins and their settings are read by the bus, a test needs none; they have tests of their own.
-AGENTS = [
-    (page, text) for page, text in BLOCKS if page not in ("docs/plugins.md", "docs/testing.md")
-]
+ELSEWHERE = (
+    *("docs/bridge-kit.md", "docs/plugins.md", "docs/testing.md", "docs/gateway.md"),
+    *("docs/dialects/tkr.md", "docs/bridges/hook.md"),
+)
+AGENTS = [(page, text) for page, text in BLOCKS if page not in ELSEWHERE]
 # What `nc -N -U PATH` does, where there is none.
 NETCAT = """
 import socket, sys
@@ -51,7 +53,7 @@ def wait_for(name: str, peer: SyncClient) -> None:
 
 def test_there_are_samples_of_agents() -> None:
     pages = [page for page, _ in AGENTS]
-    assert pages == ["README.md"] * 2 + ["docs/agents.md", "docs/worker-kit.md"]
+    assert pages == ["README.md"] * 2 + ["docs/agents.md", "docs/delivery.md", "docs/worker-kit.md"]
 
 
 @pytest.mark.parametrize("number", range(len(AGENTS)))

@@ -38,6 +38,7 @@ from busd.agent.session import AgentSettings
 from busd.agent.turn import Turn, TurnFailed
 from busd.agent.turns import TurnQueue, WhenBusy
 from busd.bus.address import check_name
+from busd.client.cause import handling
 from busd.client.client import Client
 from busd.client.run import Loop, run, run_until_signal
 from busd.errors import BusdError, ConfigError, MalformedAddress, Refuse
@@ -165,7 +166,7 @@ class Agent:
 
     async def _run_turn(self, turn: Turn) -> None:
         try:
-            with turn.scope:
+            with turn.scope, handling(turn.message_id):
                 if not (turn.is_over or turn.failure):  # ended while it waited
                     await self._answer(turn)
             if turn.failure is not None and not turn.is_ending:

@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from busd.errors import Refuse
 from busd.rpc.reading import Id
-from busd.vocabulary.options import choose, numbered
+from busd.vocabulary.options import choose, choose_several, numbered
 
 if TYPE_CHECKING:
     from busd.agent.turn import Turn
@@ -73,6 +73,9 @@ class OpenPrompt:
             return answer
         if not (self._prompt.required or answer.strip()):
             return ""
+        if self._prompt.input_type == "checkbox":
+            chosen = choose_several(answer, options)
+            return "\n".join(options[number] for number in chosen) or None
         number = choose(answer, options)
         return None if number is None else options[number]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -58,7 +59,11 @@ class Replies:
         try:
             with delivery.scope:
                 await deliver_reply(
-                    self._client, delivery.to, delivery.payload, delivery.message_id
+                    self._client,
+                    delivery.to,
+                    delivery.payload,
+                    delivery.message_id,
+                    caused_by=turn.message_id,
                 )
         except BusdError as problem:
             delivery.problem = problem
@@ -80,17 +85,24 @@ class _Delivery:
         self.problem: BusdError | None = None
 
 
-async def deliver_reply(client: Client, to: str, payload: Raw, message_id: str) -> bool:
+async def deliver_reply(
+    client: Client, to: str, payload: Raw, message_id: str, *, caused_by: str
+) -> bool:
     """Send a reply, again if needed; return False, and log it, if nobody received it.
 
     The id is the same each time: whoever gets it twice, because its ack was lost with the line,
-    can tell.
+    can tell. A bus that keeps mail recognizes it by its key, and keeps it for a bridge that is
+    away; it does so only for addresses that keep mail, not for each `busd send` that has ended.
     """
+    # A key of this delivery: a turn that runs again after a crash has another reply by that id.
+    key = os.urandom(16).hex() if client.keeps_mail else ""
     problem = ""
     for pause in (*_PAUSES, None):
         wished = 0.0
         try:
-            receipt = await client.send(to, payload, message_id=message_id)
+            receipt = await client.send(
+                to, payload, message_id=message_id, idempotency_key=key, caused_by=caused_by
+            )
             problem, wished = _trouble(receipt, to)
             if not problem:
                 return True
@@ -110,10 +122,11 @@ async def deliver_reply(client: Client, to: str, payload: Raw, message_id: str) 
 
 def _trouble(receipt: Receipt, to: str) -> tuple[str, float]:
     """Return what is wrong with a delivery, and when to try again (never: −1); "" if nothing is."""
+    if receipt.is_kept:
+        return "", 0.0
     if not receipt.acks:
-        is_kept = receipt.undelivered not in (UNSET, "no route")
         is_delivered = receipt.acks_left_out is not UNSET
-        return ("", 0.0) if is_kept or is_delivered else (f"nobody is subscribed to {to}", 0.0)
+        return ("", 0.0) if is_delivered else (f"nobody is subscribed to {to}", 0.0)
     if any(ack.success for ack in receipt.acks):
         return "", 0.0
     for ack in receipt.acks:

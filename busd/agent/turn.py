@@ -141,7 +141,8 @@ class Turn:
         """Ask the user and return the answer; raises TurnFailed if none comes in time.
 
         With options the answer is one of them, exactly as given here: the user may type its text
-        in upper or lower case, its number or how it alone begins. Anything else asks again.
+        in upper or lower case, its number or how it alone begins. Anything else asks again. With
+        the input type checkbox the user may choose several; the answer has one per line.
         """
         self._steps += 1
         kinds = {0: "text", 2: "binary_choice"}

@@ -72,7 +72,6 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     def settle(self, peer: Peer, ack: Any) -> None:  # AnyAck: both are encoded alike
         """Record the one ack of the one peer and answer the sender."""
         ack.client_id = peer.name
-        frame = b""
         if self.request_id is not UNSET:
             message_id: Any = self.message.message_id  # set by now
             frame = encode(Result(self.request_id, Receipt(True, message_id, [ack])))
@@ -84,6 +83,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
             if len(frame) > self.asker.max_frame_bytes:
                 frame = self._encode_within_room([ack])
         else:
+            frame = b""
             self.allowance.unasked -= 1
         self.allowance.left += 1
         bus = peer.bus
@@ -101,17 +101,8 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     def _encode_within_room(self, acks: list[Any]) -> bytes:
         """Return the answer with as much of the acks as there is room for."""
         message_id: Any = self.message.message_id  # set by now
-        for ack in acks:
-            cut_short(ack)
-        room = self.asker.max_frame_bytes
         receipt = Receipt(True, message_id, acks)
-        frame = encode(Result(self.request_id, receipt))
-        while len(frame) > room and receipt.acks:
-            kept = int(len(receipt.acks) * room / len(frame) * 0.9)
-            receipt = Receipt(True, message_id, acks[:kept])
-            receipt.acks_left_out = len(acks) - kept
-            frame = encode(Result(self.request_id, receipt))
-        return frame
+        return encode_receipt(self.request_id, receipt, self.asker.max_frame_bytes)
 
     def ended_record(self, peer: Peer, ack: AnyAck, ended: float) -> Record:
         """Return the record of an addressee that has answered."""
@@ -216,6 +207,22 @@ class FanOut(Delivery, eq=False, gc=False):
         ack.payload = ack.payload.copy()
         self.held_bytes += size
         self.held.count += size
+
+
+def encode_receipt(request_id: RequestId, receipt: Receipt, max_bytes: float) -> bytes:
+    """Return the answer to a `sendMessage` with as much of its acks as there is room for."""
+    frame = encode(Result(request_id, receipt))
+    acks: list[Any] = receipt.acks
+    if len(frame) > max_bytes:
+        for ack in acks:
+            cut_short(ack)
+        frame = encode(Result(request_id, receipt))
+    while len(frame) > max_bytes and receipt.acks:
+        kept = int(len(receipt.acks) * max_bytes / len(frame) * 0.9)
+        receipt.acks = acks[:kept]
+        receipt.acks_left_out = len(acks) - kept
+        frame = encode(Result(request_id, receipt))
+    return frame
 
 
 def cut_short(ack: AnyAck) -> None:

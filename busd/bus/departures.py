@@ -67,7 +67,7 @@ class Departure:
             return budget
         if peer.wildcards:
             routes.forget(peer)
-            budget -= len(routes.remembered) // _REMEMBERED_PER_UNIT
+            budget -= routes.remembered_count // _REMEMBERED_PER_UNIT
         peer.account.add_subscriptions(0, -peer.globs)
         peer.wildcards = peer.globs = 0
         del routes.leaving[peer]

@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from busd.bus.awaited import Entry
 from busd.bus.delivery import Delivery
-from busd.bus.message import Ack, Message, Outcome
+from busd.bus.message import Ack, HandedMessage, Message, Outcome
 from busd.bus.peer import BUSY_RETRY_SECONDS, connection_numbers
 from busd.bus.quota import UNLIMITED, Allowance
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAX_SHOWN = 1_000  # subscriptions of one: it may have any number, and a frame has an end
 
 # Takes a message that is now its own, and the number to answer it by; False if it cannot now.
-Take = Callable[[int, Message], bool]
+Take = Callable[[int, HandedMessage], bool]
 
 
 class LocalPeer:
@@ -36,6 +36,7 @@ class LocalPeer:
         "info",
         "name",
         "number",
+        "shows_attempts",
         "subscriptions",
         "take",
         "wildcards",
@@ -47,10 +48,11 @@ class LocalPeer:
         self.number = next(connection_numbers)
         self.connection_id = f"local-{self.number}"
         self.account = bus.plugin_account
-        self.allowance = Allowance(self.account, UNLIMITED)
+        self.allowance = Allowance(self.account, UNLIMITED, name)
         self.awaited: Entry | None = None
         self.globs = self.wildcards = 0
         self.info = info
+        self.shows_attempts = True
         self.calls: dict[int, Delivery] = {}
         self.subscriptions: set[str] = set()
         self.take = take
@@ -58,12 +60,14 @@ class LocalPeer:
     def hand_over(self, message: Message, frame: bytes, delivery: Delivery) -> None:
         """Pass one message to the plugin, unless it has too many already."""
         # Its own: the bus lets go of the payload as soon as everybody has the message.
-        own = Message(
+        own = HandedMessage(
             sender=message.sender,
             to=message.to,
             message_id=message.message_id,
             payload=message.payload.copy(),
         )
+        if isinstance(message, HandedMessage):
+            own.delivery_attempt = message.delivery_attempt
         self.calls[delivery.call_id] = delivery
         if self.awaited is None:
             self.bus.await_acks(self, delivery.started)

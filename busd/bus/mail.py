@@ -2,27 +2,54 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+
+from busd.quantities import Bytes, Count, MemoryBytes, Seconds, about
 
 MAX_PAYLOAD_BYTES = 1024 * 1024
 EXPIRED = "expired"  # the reason of dead letters that Expire made
+_DAY = 86_400.0
+_MIB = 1024 * 1024
 
 
 class MailLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a store keeps at most. `bytes` are those of payloads."""
 
-    box_count: int = 10_000  # per address
-    box_bytes: int = 64 * 1024 * 1024
-    total_count: int = 1_000_000
-    total_bytes: int = 1024 * 1024 * 1024
-    # Of dead letters the oldest are deleted.
-    dead_count: int = 100_000
-    dead_bytes: int = 256 * 1024 * 1024
-    known_count: int = 10_000  # of addresses that answered, the earliest are forgotten
-    key_seconds: float = 86_400.0  # the deduplication window
-    # Operations that wait to be written: beyond this, Keep fails with StoreBusy.
-    waiting_count: int = 10_000
-    waiting_bytes: int = 64 * 1024 * 1024
+    box_count: Annotated[Count, about("Messages kept per address.")] = 10_000
+    box_bytes: Annotated[Bytes, about("Bytes of payloads kept per address.")] = 64 * _MIB
+    identity_count: Annotated[
+        Count, about("Messages kept for all addresses from one sending identity.")
+    ] = 250_000
+    identity_bytes: Annotated[
+        Bytes, about("Bytes of payloads kept for all addresses from one sending identity.")
+    ] = 256 * _MIB
+    total_count: Annotated[Count, about("Messages kept in all.")] = 1_000_000
+    total_bytes: Annotated[Bytes, about("Bytes of payloads kept in all.")] = 1024 * _MIB
+    dead_count: Annotated[
+        Count, about("Dead letters kept; beyond that the oldest of who has most are deleted.")
+    ] = 100_000
+    dead_bytes: Annotated[
+        Bytes,
+        about("Bytes of dead letters kept; beyond that the oldest of who has most are deleted."),
+    ] = 256 * _MIB
+    known_count: Annotated[
+        Count, about("Addresses and patterns remembered because a peer answered for them.")
+    ] = 10_000
+    key_seconds: Annotated[Seconds, about("Time for which an idempotency key is remembered.")] = (
+        _DAY
+    )
+    key_count: Annotated[
+        Count,
+        about("Idempotency keys remembered; beyond that the oldest of who has most are forgotten."),
+    ] = 1_000_000
+    waiting_count: Annotated[
+        Count, about("Messages that may wait to be written; beyond that senders are refused.")
+    ] = 10_000
+    waiting_bytes: Annotated[
+        MemoryBytes, about("Bytes of messages that may wait to be written.")
+    ] = 64 * _MIB
 
 
 class Mail(msgspec.Struct, kw_only=True):
@@ -31,16 +58,16 @@ class Mail(msgspec.Struct, kw_only=True):
     id: int = 0
     sender: str
     address: str  # the `to` of the message, and the name of the mailbox
-    message_id: str
+    message_id: str | int
     payload: bytes  # JSON as received, up to MAX_PAYLOAD_BYTES
     kept_at: float
     expires_at: float
+    account: str = ""  # the sending identity, whose limits count
     idempotency_key: str = ""  # "": none
-    caused_by: str = ""
-    hops: int = 0
     attempts: int = 0  # those on record: see NoteAttempt
     not_before: float = 0.0  # the earliest time of the next attempt
     reason: str = ""  # of the last failure
+    hops: int | None = None  # of its chain of causes, see busd.bus.hops; None: it names no cause
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -48,7 +75,7 @@ class Kept(msgspec.Struct, frozen=True):
 
     id: int
     is_new: bool  # False: this (sender, key) was there; the rest is about the first mail
-    message_id: str
+    message_id: str | int
     outcome: bytes | None = None  # as given to Finish or SettleOne; None: not finished
 
 
@@ -95,6 +122,7 @@ class KnownAddress(msgspec.Struct, frozen=True):
 
     address: str
     seen_at: float
+    is_first_hand: bool = True  # see busd.bus.routes.is_first_hand
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -116,7 +144,7 @@ class MailFailure(msgspec.Struct, frozen=True):
 class KeyReused(MailFailure, frozen=True):
     """The sender used the key before, for another address or payload."""
 
-    message_id: str  # of the first message
+    message_id: str | int  # of the first message
 
 
 class BoxFull(MailFailure, frozen=True):

@@ -49,14 +49,13 @@ class Keep(Operation[Kept]):
     """Append mail to its mailbox.
 
     If the sender used the same key within the deduplication window, nothing is kept, and the
-    outcome describes the first mail. With `is_key_only` the key is recorded, but no mail: for a
-    message that is delivered at once, whose outcome Finish will record.
+    outcome describes the first mail. `mail.attempts` is 1 for mail that will be handed over as
+    soon as it is kept.
 
     Fails with KeyReused, BoxFull, TooLarge, StoreBusy.
     """
 
     mail: Mail
-    is_key_only: bool = False
 
 
 class Finish(Operation[None]):
@@ -70,7 +69,10 @@ class Finish(Operation[None]):
 
 
 class ForgetKeys(Operation[int]):
-    """Forget the keys of mail that was kept before a time; return their number."""
+    """Forget the keys of mail that was kept before a time, and the oldest over the limit.
+
+    Returns their number.
+    """
 
     before: float
 
@@ -116,11 +118,21 @@ class Read(Operation[list[Mail]]):
 class NoteAttempt(Operation[int]):
     """Add one to the attempts on record; return their number.
 
-    To be done before a second or later attempt is made. Fails with NotHeld, NotFound.
+    To be done before an attempt that is not on record is made: after a crash, mail without an
+    attempt on record was never handed over. Fails with NotHeld, NotFound.
     """
 
     box: Box
     id: int
+
+
+class Peek(Operation[list[Mail]]):
+    """Return mail as Read does, without a claim: for those who only look."""
+
+    address: str
+    after: int = 0
+    limit: int = 100
+    max_bytes: int = 4 * 1024 * 1024
 
 
 class Settle(Operation[int]):
@@ -151,29 +163,39 @@ class Postpone(Operation[None]):
 
 
 class Bury(Operation[None]):
-    """Move one mail to the dead letters. Fails with NotHeld, NotFound."""
+    """Move one mail to the dead letters, and record its outcome as Finish does.
+
+    Fails with NotHeld, NotFound.
+    """
 
     box: Box
     id: int
     reason: str
     now: float
+    outcome: bytes = b""  # b"": none
 
 
-class Purge(Operation[int]):
-    """Delete all mail of a mailbox, claimed or not; return the number."""
+class Purge(Operation[list[Mail]]):
+    """Delete mail of a mailbox, claimed or not.
+
+    Deletes and returns at most `limit`, in the order kept and without payloads; call again if it
+    returned that many.
+    """
 
     address: str
+    limit: int = 1000
 
 
 class Expire(Operation[list[Mail]]):
     """Move mail with `expires_at` <= `now` to the dead letters, claimed or not.
 
     Returns at most `limit`, earliest expiry first and without payloads; call again if it returned
-    that many.
+    that many. `outcome` is recorded for each as Finish does.
     """
 
     now: float
     limit: int = 1000
+    outcome: bytes = b""  # b"": none
 
 
 class Survey(Operation[list[BoxSummary]]):
@@ -194,7 +216,9 @@ class ListDead(Operation[list[DeadLetter]]):
 
 
 class Revive(Operation[Kept]):
-    """Move a dead letter to the end of its mailbox, with a new id and no attempts.
+    """Move a dead letter to the end of its mailbox, with a new id.
+
+    If attempts are on record, one remains: whoever gets it may have had it before.
 
     Its key, if it is not forgotten, then belongs to the new id, without an outcome.
     Fails with NotFound, BoxFull.
@@ -220,6 +244,13 @@ class Remember(Operation[None]):
 
     address: str
     now: float
+    is_first_hand: bool = True
+
+
+class ForgetAddress(Operation[None]):
+    """Forget that a peer answered for an address or a pattern."""
+
+    address: str
 
 
 class Known(Operation[list[KnownAddress]]):

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType, field
 
+from busd.bus.mail_state import MailState
 from busd.errors import InvalidParams
 from busd.rpc.envelope import RequestId, Result, encode
 from busd.rpc.reading import reader_of
@@ -26,6 +27,14 @@ MessageId = (
 Payload = Annotated[Raw, Meta(extra_json_schema={"type": "object"})]
 
 
+class DeliveryOptions(msgspec.Struct, rename="camel", frozen=True):
+    """The member `delivery` of `sendMessage`: how a message is kept until it is delivered."""
+
+    durable: bool = False
+    ttl_seconds: Annotated[float, Meta(gt=0)] | UnsetType = UNSET
+    idempotency_key: Annotated[str, Meta(min_length=1, max_length=256)] | UnsetType = UNSET
+
+
 class Message(msgspec.Struct, rename="camel", kw_only=True, gc=False):
     """The params of `sendMessage` and of `processMessage`: the same object goes in and out.
 
@@ -35,7 +44,17 @@ class Message(msgspec.Struct, rename="camel", kw_only=True, gc=False):
     sender: str | UnsetType = field(name="from", default=UNSET)
     to: str
     message_id: MessageId | UnsetType = UNSET
+    delivery: DeliveryOptions | UnsetType = UNSET  # for the bus; it does not leave it
+    # What the sender was handling; for the bus only, which takes it out. "": nothing.
+    caused_by: MessageId | UnsetType = UNSET
     payload: Payload
+
+
+class HandedMessage(Message, rename="camel", kw_only=True, gc=False):
+    """A message as an addressee gets it."""
+
+    # 2 or more if it may have been handed over before; only for peers that asked for it.
+    delivery_attempt: int | UnsetType = UNSET
 
 
 class Outcome(StrEnum):
@@ -111,20 +130,41 @@ class Ack(_AckMembers, rename="camel", gc=False):
         return msgspec.json.decode(self.payload, type=kind)
 
 
+class MailReceipt(msgspec.Struct, rename="camel", gc=False):
+    """What became of a message that was kept."""
+
+    id: int
+    state: MailState
+    attempts: int = 0  # how often it was handed over, as far as this bus knows
+    duplicate: bool | UnsetType = UNSET  # it was sent before: this is what became of the first
+
+
 class Receipt(msgspec.Struct, rename="camel", gc=False):
     """The result of `sendMessage`."""
 
     accepted: bool
     message_id: str  # or the number that a peer sent; our own clients send strings
     acks: list[Ack]
-    undelivered: str | UnsetType = UNSET
+    undelivered: str | UnsetType = UNSET  # "no route", "kept" or "retrying"
     acks_left_out: int | UnsetType = UNSET  # how many would not fit into one frame
+    mail: MailReceipt | UnsetType = UNSET  # only if the message was kept
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the message is on the disk of the bus, which goes on trying to deliver it."""
+        return self.undelivered in ("kept", "retrying")
+
+    @property
+    def is_duplicate(self) -> bool:
+        """Whether it was sent before: this is what became of the first one."""
+        return self.mail is not UNSET and self.mail.duplicate is True
 
 
 class _SentMessage(msgspec.Struct, rename="camel"):
-    """The member of a message that its receipt repeats."""
+    """The members of a message on which the size of its receipt depends."""
 
     message_id: MessageId | UnsetType = UNSET
+    delivery: Raw | UnsetType = UNSET
 
 
 class _SendRequest(msgspec.Struct):
@@ -144,7 +184,10 @@ def longest_short_receipt(request: bytes) -> bytes:
     message_id: Any = asked.params.message_id
     if not message_id and message_id != 0:  # missing, or empty: the bus makes one
         message_id = _OWN_ID
-    return encode(Result(asked.id, Receipt(True, message_id, [], "no route", _MANY_ACKS)))
+    receipt = Receipt(True, message_id, [], "no route", _MANY_ACKS)
+    if asked.params.delivery is not UNSET:
+        receipt.mail = MailReceipt(2**63, MailState.DELIVERED, _MANY_ACKS, duplicate=True)
+    return encode(Result(asked.id, receipt))
 
 
 def check_message_id(text: str) -> None:

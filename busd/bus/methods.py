@@ -20,6 +20,9 @@ from busd.errors import (
     AuthenticationFailed,
     Busy,
     InvalidParams,
+    KeyIsTaken,
+    LoopDetected,
+    MailFailed,
     MalformedAddress,
     MalformedPattern,
     NotInitialized,
@@ -51,10 +54,17 @@ class Auth(msgspec.Struct):
         return "<Auth>"  # never the token
 
 
+class WantedExtensions(msgspec.Struct, rename="camel"):
+    """What a peer wants beyond v2 of the protocol."""
+
+    delivery_attempt: bool = False
+
+
 class InitializeParams(msgspec.Struct, rename="camel"):
     client_id: str
     client_info: Payload | UnsetType = UNSET
     auth: Auth | UnsetType = UNSET
+    extensions: WantedExtensions | UnsetType = UNSET
 
 
 class Named(msgspec.Struct):
@@ -69,7 +79,10 @@ class Extensions(msgspec.Struct, rename="camel"):
     ack_retry: bool = True
     ack_outcome: bool = True
     undelivered: bool = True
+    mail: bool = True
+    delivery_attempt: bool = True
     message_id_optional: bool = True
+    caused_by: bool = True
     discover: str = "rpc.discover"
     max_frame_bytes: int = 0
     ack_seconds: float = 0
@@ -90,6 +103,11 @@ class Initialized(msgspec.Struct, rename="camel"):
 
 class SubscribeParams(msgspec.Struct):
     address: str
+
+
+class UnsubscribeParams(msgspec.Struct, rename="camel"):
+    address: str
+    keep_mail: bool = False  # messages to it are kept until somebody subscribes again
 
 
 class Done(msgspec.Struct):
@@ -155,9 +173,13 @@ def initialize(
         raise AccessRefused(decision.reason, rule=decision.rule)
     peer.take_account(bus.accounts.find(identity), _size_of(info))
     peer.take_name(params.client_id, info, identity, rights)
+    if params.extensions is not UNSET:
+        peer.shows_attempts = params.extensions.delivery_attempt
     extensions = Extensions(
         max_frame_bytes=rights.max_frame_bytes(peer.connection.limits.max_frame_bytes),
         ack_seconds=bus.limits.ack_seconds,
+        mail=bus.mailboxes is not None,
+        delivery_attempt=bus.mailboxes is not None,
     )
     asker.answer(request_id, Initialized(bus.server_id, Named(), Capabilities(extensions)))
     bus.join(peer)  # after the answer: who watches may have a word for the new peer at once
@@ -185,12 +207,12 @@ def subscribe(
     return Done()
 
 
-@methods.register("unsubscribe", SubscribeParams, Done, errors=(NotSubscribed,))
+@methods.register("unsubscribe", UnsubscribeParams, Done, errors=(NotSubscribed,))
 def unsubscribe(
-    peer: RemotePeer, params: SubscribeParams, asker: Asker, request_id: RequestId, /
+    peer: RemotePeer, params: UnsubscribeParams, asker: Asker, request_id: RequestId, /
 ) -> Done:
     """Undo a subscribe of exactly the same pattern."""
-    peer.bus.unsubscribe(peer, params.address)
+    peer.bus.unsubscribe(peer, params.address, keeps_mail=params.keep_mail)
     return Done()
 
 
@@ -198,7 +220,17 @@ def unsubscribe(
     "sendMessage",
     Message,
     Receipt,
-    errors=(InvalidParams, MalformedAddress, AccessRefused, RateLimited, Busy, QuotaExceeded),
+    errors=(
+        InvalidParams,
+        MalformedAddress,
+        AccessRefused,
+        KeyIsTaken,
+        LoopDetected,
+        RateLimited,
+        Busy,
+        MailFailed,
+        QuotaExceeded,
+    ),
 )
 def send_message(
     peer: RemotePeer, params: Message, asker: Asker, request_id: RequestId, /

@@ -38,6 +38,8 @@ class Peer(Protocol):
 
     name: str
     bus: Bus
+    subscriptions: set[str]
+    shows_attempts: bool  # it gets a `HandedMessage` if a message may have been handed over before
 
     def hand_over(self, message: Message, frame: bytes, delivery: Delivery) -> None:
         """Send one message to this peer; its ack goes to `delivery`, at once or later."""
@@ -51,7 +53,6 @@ class Member(Peer, Protocol):
     info: Raw | None
     calls: dict[int, Any]  # call id -> Delivery
     awaited: Entry | None  # where the bus looks for acks that are overdue
-    subscriptions: set[str]
     wildcards: int  # how many of them are no addresses
     globs: int  # how many of them are neither addresses nor prefixes
     allowance: Allowance
@@ -75,6 +76,7 @@ class RemotePeer(Endpoint[Message, PeerAck]):
         "name",
         "number",
         "rights",
+        "shows_attempts",
         "speaks_as",
         "subscriptions",
         "wildcards",
@@ -97,6 +99,7 @@ class RemotePeer(Endpoint[Message, PeerAck]):
         self.awaited: Entry | None = None
         self.globs = self.wildcards = 0
         self.name = ""
+        self.shows_attempts = False  # it asked for the number of an attempt that is a repetition
         self.info: Raw | None = None
         self.identity = Identity()
         self.rights = Rights(())
@@ -207,7 +210,7 @@ class RemotePeer(Endpoint[Message, PeerAck]):
 
     def take_name(self, name: str, info: Raw | None, identity: Identity, rights: Rights) -> None:
         """Become a member of the bus."""
-        self.name = name
+        self.name = self.allowance.sender = name
         self.identity = identity
         self.info = info
         self.connection.deadline = inf

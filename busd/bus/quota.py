@@ -60,10 +60,11 @@ class Allowance:
     `granted - left` of them wait. It outlives its sender while acks are missing.
     """
 
-    __slots__ = ("account", "granted", "is_closed", "left", "unasked")
+    __slots__ = ("account", "granted", "is_closed", "left", "sender", "unasked")
 
-    def __init__(self, account: Account, granted: int = 0) -> None:
+    def __init__(self, account: Account, granted: int = 0, sender: str = "") -> None:
         self.account = account
+        self.sender = sender  # its name, once it has one
         self.granted = self.left = granted
         self.is_closed = False  # its sender is gone; what it said before may still be worked off
         self.unasked = 0  # of those that wait: notifications, whose acks nobody is told

@@ -11,7 +11,10 @@ MAX_ERROR_CHARACTERS = 1_000
 
 # 'in flight': not answered yet. 'lost': the outcome will never be known, because the daemon was
 # killed or because the record of the outcome was dropped.
-Status = Literal["ok", "failed", "no route", "kept", "in flight", "lost"]
+# 'kept', 'expired', 'dead' and 'purged' are records of a mailbox, not of an addressee.
+Status = Literal[
+    "ok", "failed", "no route", "kept", "expired", "dead", "purged", "in flight", "lost"
+]
 
 
 class Record(msgspec.Struct, array_like=True, gc=False):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from busd.bus.address import check_address, check_pattern, compile_glob, has_wildcard
@@ -28,13 +29,20 @@ class Routes:
         self._prefixes: dict[str, dict[Peer, None]] = {}
         self._prefix_lengths: dict[int, int] = {}  # length -> how many prefixes have it
         self._globs: dict[str, tuple[re.Pattern[str], dict[Peer, None]]] = {}
+        # Only addresses that some peer answers for, and whose messages may go to it directly.
         self.remembered: dict[str, tuple[Peer, ...]] = {}
+        self._unanswered: dict[str, tuple[Peer, ...]] = {}  # all others: observers, or nobody
+        self.diverted: set[str] = set()  # addresses whose messages go behind earlier ones
+        # Whether somebody who is not here is known to answer for an address first-hand.
+        self.is_expected: Callable[[str], bool] = lambda address: False
         # Peers that have left and whose patterns are still being removed: they get nothing.
         self.leaving: dict[Peer, None] = {}
 
     def match(self, address: str) -> tuple[Peer, ...]:
         """Return each peer that gets messages to `address`, once; raise MalformedAddress."""
         peers = self.remembered.get(address)
+        if peers is None:
+            peers = self._unanswered.get(address)
         if peers is None:
             return self._look_up(address)
         return self.without_leaving(peers) if self.leaving else peers
@@ -45,29 +53,69 @@ class Routes:
 
     def _look_up(self, address: str) -> tuple[Peer, ...]:
         check_address(address)
-        found = dict(self._exact.get(address, ()))
+        first, second, observing = self._find(address)
+        is_direct = address not in self.diverted and bool(
+            first or (second and not self.is_expected(address))
+        )
+        table = self.remembered if is_direct else self._unanswered
+        if len(table) >= MAX_REMEMBERED:
+            table.clear()
+        table[address] = result = tuple(first | second | observing)
+        return result
+
+    def answering(self, address: str) -> tuple[Peer, ...]:
+        """Return the peers that answer for an address: all but those that only observe it.
+
+        Those that answer first-hand, if there are any. Else, unless somebody is known to, those
+        that have the address by a pattern for the addresses of others.
+        """
+        first, second, _ = self._find(address)
+        if first:
+            return tuple(first)
+        return () if second and self.is_expected(address) else tuple(second)
+
+    def _find(self, address: str) -> tuple[dict[Peer, None], dict[Peer, None], dict[Peer, None]]:
+        """Return who answers for an address first-hand, who else does, and who only observes it."""
+        first = dict(self._exact.get(address, ()))
+        second: dict[Peer, None] = {}
+        observing: dict[Peer, None] = {}
         if spelled := self._globs.get(address):  # an address with brackets, taken literally
-            found.update(spelled[1])
+            first.update(spelled[1])
         for length in self._prefix_lengths:
             if (peers := self._prefixes.get(address[:length])) and length <= len(address):
-                found.update(peers)
-        for expression, peers in self._globs.values():
+                if not length:
+                    observing.update(peers)
+                for peer in peers if length else ():
+                    (first if is_first_hand(address[:length], peer.name) else second)[peer] = None
+        for pattern, (expression, peers) in self._globs.items():
             if expression.fullmatch(address):
-                found.update(peers)
-        if len(self.remembered) >= MAX_REMEMBERED:
-            self.remembered.clear()
-        result = tuple(found)
-        if self.leaving:
-            result = self.without_leaving(result)
-        self.remembered[address] = result
-        return result
+                if is_observing(pattern):
+                    observing.update(peers)
+                for peer in () if is_observing(pattern) else peers:
+                    (first if is_first_hand(pattern, peer.name) else second)[peer] = None
+        for peer in self.leaving:
+            for found in (first, second, observing):
+                found.pop(peer, None)
+        return first, second, observing
+
+    def divert(self, address: str, *, is_diverted: bool) -> None:
+        """Have messages to an address go behind earlier ones, or directly again."""
+        if is_diverted:
+            self.diverted.add(address)
+        else:
+            self.diverted.discard(address)
+        self._forget_address(address)
+
+    def _forget_address(self, address: str) -> None:
+        self.remembered.pop(address, None)
+        self._unanswered.pop(address, None)
 
     def add(self, pattern: str, peer: Peer) -> None:
         """Route what `pattern` matches to `peer`; adding it again changes nothing."""
         check_pattern(pattern)
         if not has_wildcard(pattern):
             self._exact.setdefault(pattern, {})[peer] = None
-            self.remembered.pop(pattern, None)
+            self._forget_address(pattern)
         elif prefix := _prefix_of(pattern):
             self._add_prefix(prefix[0], peer)
         else:
@@ -98,7 +146,7 @@ class Routes:
         """Undo `add`; raise NotSubscribed if there is nothing to undo."""
         if not has_wildcard(pattern):
             _take_out(self._exact, pattern, pattern, peer)
-            self.remembered.pop(pattern, None)
+            self._forget_address(pattern)
         elif prefix := _prefix_of(pattern):
             self._remove_prefix(pattern, prefix[0], peer)
             self._forget_prefix(prefix[0])
@@ -116,17 +164,23 @@ class Routes:
             removed += 1
             if not has_wildcard(pattern):
                 _take_out(self._exact, pattern, pattern, peer)
-                self.remembered.pop(pattern, None)
+                self._forget_address(pattern)
             elif prefix := _prefix_of(pattern):
                 self._remove_prefix(pattern, prefix[0], peer)
             else:
                 self._remove_glob(pattern, peer)
         return removed
 
+    @property
+    def remembered_count(self) -> int:
+        """How many addresses are remembered: what `forget` goes through."""
+        return len(self.remembered) + len(self._unanswered)
+
     def forget(self, peer: Peer) -> None:
         """Discard the remembered matches that contain `peer`."""
-        for address in [each for each, peers in self.remembered.items() if peer in peers]:
-            del self.remembered[address]
+        for table in (self.remembered, self._unanswered):
+            for address in [each for each, peers in table.items() if peer in peers]:
+                del table[address]
 
     def _remove_prefix(self, pattern: str, prefix: str, peer: Peer) -> None:
         _take_out(self._prefixes, prefix, pattern, peer)
@@ -146,16 +200,33 @@ class Routes:
         return expression
 
     def _forget_prefix(self, prefix: str) -> None:
-        for address in [each for each in self.remembered if each.startswith(prefix)]:
-            del self.remembered[address]
+        for table in (self.remembered, self._unanswered):
+            for address in [each for each in table if each.startswith(prefix)]:
+                del table[address]
 
     def _forget_glob(self, pattern: str, expression: re.Pattern[str]) -> None:
-        self.remembered.pop(pattern, None)  # an address with brackets, taken literally
-        for address in list(filter(expression.fullmatch, self.remembered)):
-            del self.remembered[address]
+        self._forget_address(pattern)  # an address with brackets, taken literally
+        for table in (self.remembered, self._unanswered):
+            for address in list(filter(expression.fullmatch, table)):
+                del table[address]
 
 
 _NO_EXPRESSION = re.compile("(?!)")
+
+
+def is_first_hand(pattern: str, name: str) -> bool:
+    """Return whether a peer answers for what a pattern with a wildcard matches first-hand.
+
+    A name with a prefix (`agent:a`) speaks for itself: only patterns that begin with the name are
+    its own. A name without one (`telegram-bridge`) speaks for others, and a plugin for its users.
+    Existing agents subscribe to `tg:*` and ack whatever comes, though a bridge answers for it.
+    """
+    return ":" not in name or name.startswith("plugin:") or pattern.startswith(name)
+
+
+def is_observing(pattern: str) -> bool:
+    """Return whether a pattern begins with a wildcard: its peer observes and answers for nobody."""
+    return has_wildcard(pattern) and pattern[0] in "*?["
 
 
 def is_glob(pattern: str) -> bool:

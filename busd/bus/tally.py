@@ -34,6 +34,7 @@ class Tally:
         "failed",
         "latencies",
         "latency_sum",
+        "other_ids",
         "refused",
         "unrouted",
     )
@@ -41,15 +42,20 @@ class Tally:
     def __init__(self) -> None:
         # The bus numbers what it accepts; only what differs from one addressee each is counted.
         self.extra_copies = 0
+        self.other_ids = 0  # call ids that are no accepted message: mail handed over, records
         self.unrouted = 0
         self.failed: Counter[str] = Counter()  # acks that were no success, by outcome
         self.refused: Counter[str] = Counter()  # requests, by rule
         self.latencies = [0] * (len(SECONDS) + 1)
         self.latency_sum = 0.0
 
-    def handed_over(self, accepted: int) -> int:
-        """Return how many copies of so many accepted messages went to addressees."""
-        return accepted - self.unrouted + self.extra_copies
+    def accepted(self, last_call_id: int) -> int:
+        """Return how many messages were taken from senders."""
+        return last_call_id - self.other_ids
+
+    def handed_over(self, last_call_id: int) -> int:
+        """Return how many copies of messages went to addressees."""
+        return self.accepted(last_call_id) - self.unrouted + self.extra_copies
 
     def observe(self, seconds: float) -> None:
         """Note how long one delivery took."""

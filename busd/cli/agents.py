@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from busd.cli.talk import bus_options, with_client
-from busd.errors import BusdError, CallRefused
+from busd.cli.process_logs import follow_logs, log_options
+from busd.cli.talk import bus_options, refusals_as_failures, with_client
+from busd.errors import BusdError
 from busd.ops.output import print_json, print_table, printable
 
 if TYPE_CHECKING:
     from busd.client.client import Client
 
 _STATES = ("spawning", "running", "stopped", "failed")
-_FOLLOW_SECONDS = 0.5
-_MAX_LINES = 1_000
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60))
-_NO_METHOD = -32601
+_NO_AGENTS = "this bus has no agents; `busd plugins` says what runs on it"
 
 
 class LsByDefault(click.Group):
@@ -85,7 +83,7 @@ def agent_rows(found: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
                 f"{each['channel']}:{each['chatId']}",
                 each["status"],
                 "-" if pid is None else str(pid),
-                _age(each.get("lastActivity")),
+                age_of(each.get("lastActivity")),
                 str(waiting or 0),
                 "-" if pid is None else "old" if each.get("outdated") else "current",
             )
@@ -93,7 +91,7 @@ def agent_rows(found: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
     return rows
 
 
-def _age(stamp: str | None) -> str:
+def age_of(stamp: str | None) -> str:
     """Return how long ago something was."""
     try:
         then = datetime.fromisoformat(stamp or "")
@@ -211,16 +209,7 @@ def _change(address: str | None, method: str, client_id: str, *, as_json: bool) 
 
 @agents.command("logs")
 @click.argument("client_id", metavar="AGENT")
-@click.option("--follow", "-f", is_flag=True, help="Go on printing as it writes.")
-@click.option(
-    "--lines",
-    "-n",
-    type=click.IntRange(1, _MAX_LINES),
-    default=100,
-    show_default=True,
-    metavar="N",
-    help="At most so many of those there are.",
-)
+@log_options
 @bus_options
 def agents_logs(
     client_id: str,
@@ -237,26 +226,11 @@ def agents_logs(
     """
 
     async def talk(bus: Client) -> None:
-        import anyio
+        asked = {"clientId": client_id}
+        await follow_logs(bus, "agents.logs", asked, lines, follow=follow, as_json=as_json)
 
-        asked: dict[str, Any] = {"clientId": client_id, "lines": lines}
-        while True:
-            for line in (await bus.call("agents.logs", asked))["lines"]:
-                asked = {"clientId": client_id, "lines": _MAX_LINES, "after": line["id"]}
-                print_json(line) if as_json else _print_line(line["text"])
-            if not follow:
-                return
-            await anyio.sleep(_FOLLOW_SECONDS)
-
-    with _explained():
+    with refusals_as_failures(_NO_AGENTS):
         with_client(address, talk)
-
-
-def _print_line(text: str) -> None:
-    import sys
-
-    click.echo(printable(text, keep="\t"))
-    sys.stdout.flush()
 
 
 @agents.command("export")
@@ -270,7 +244,7 @@ def agents_export(address: str | None, as_json: bool) -> None:
     """
     import msgspec
 
-    with _explained():
+    with refusals_as_failures(_NO_AGENTS):
         found = with_client(address, _export)
     if as_json:
         print_json(found)
@@ -290,19 +264,5 @@ async def _export(bus: Client) -> dict[str, Any]:
 
 
 def _call(address: str | None, method: str, params: dict[str, Any]) -> Any:
-    with _explained():
+    with refusals_as_failures(_NO_AGENTS):
         return with_client(address, lambda bus: bus.call(method, params))
-
-
-@contextmanager
-def _explained() -> Iterator[None]:
-    """Return what went wrong in the operator's words: none of it is a mistake in typing."""
-    try:
-        yield
-    except CallRefused as refusal:
-        rule = refusal.data.get("rule") if isinstance(refusal.data, dict) else None
-        if refusal.code == _NO_METHOD:
-            raise BusdError("this bus has no agents; `busd plugins` says what runs on it") from None
-        if str(rule).startswith("plugin."):
-            raise BusdError(refusal.message) from None
-        raise

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from busd.cli.duration import parse_duration
 from busd.cli.talk import bus_options, with_client
 from busd.errors import BusdError
 from busd.ops.output import print_json, print_table, printable
@@ -17,9 +18,15 @@ from busd.ops.output import print_json, print_table, printable
 if TYPE_CHECKING:
     from busd.client.client import Client
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _FOLLOW_SECONDS = 0.5
 _PAGE = 1000
+# What became of a message in a mailbox; there is no time to show.
+_MAIL_WORDS = {
+    "kept": "kept in the mailbox",
+    "expired": "expired, now a dead letter",
+    "dead": "given up, now a dead letter",
+    "purged": "purged",
+}
 
 
 @click.command()
@@ -28,19 +35,51 @@ _PAGE = 1000
 def trace(message_id: str, address: str | None, as_json: bool) -> None:
     """Show the whole life of one message: each attempt, each ack, and how long they took.
 
+    A message in a mailbox is shown with what became of it: kept, delivered, expired, given up.
+    The reply of an agent that uses the worker kit follows.
+
     \b
     Example:
       busd trace msg_01J9ZK3V8Q2W4N6T8X0B2D4F6H
     """
-    found = with_client(address, lambda bus: bus.call("bus.trace", {"messageId": message_id}))
+    found = with_client(address, lambda bus: _ask_trace(bus, message_id))
     _warn_if_behind(found)
     if as_json:
         print_json(found)
         return
     if not found["attempts"]:
         raise BusdError(f"the activity log knows no message {message_id}")
-    for attempt in found["attempts"]:
-        _print_attempt(attempt)
+    _print_attempts(found["attempts"])
+    if more := found.get("moreAttempts"):
+        click.echo(f"{more} more", err=True)
+    if reply := found.get("reply"):
+        click.echo(printable(f"reply {_reply_id(message_id)}", keep=""))
+        _print_attempts(reply)
+
+
+async def _ask_trace(bus: Client, message_id: str) -> dict[str, Any]:
+    """Return what became of a message, and of the reply to it."""
+    found: dict[str, Any] = await bus.call("bus.trace", {"messageId": message_id})
+    reply = await bus.call("bus.trace", {"messageId": _reply_id(message_id)})
+    return found | ({"reply": reply["attempts"]} if reply["attempts"] else {})
+
+
+def _reply_id(message_id: str) -> str:
+    """Return the id that the worker kit gives to the reply."""
+    return f"{message_id}.reply"
+
+
+def _print_attempts(attempts: list[dict[str, Any]]) -> None:
+    numbers: Counter[str] = Counter()
+    payload = None
+    for attempt in attempts:
+        if attempt["deliveries"]:
+            numbers[attempt["to"]] += 1
+        _print_attempt(attempt, numbers[attempt["to"]])
+        # It is recorded with each attempt to deliver mail; shown once.
+        if attempt["payload"] and attempt["payload"] != payload:
+            payload = attempt["payload"]
+            click.echo(printable(f"  payload {payload}", keep=""))
 
 
 def _warn_if_behind(found: dict[str, Any]) -> None:
@@ -49,15 +88,19 @@ def _warn_if_behind(found: dict[str, Any]) -> None:
         click.echo(f"warning: {words}", err=True)
 
 
-def _print_attempt(attempt: dict[str, Any]) -> None:
-    took = "" if attempt["ms"] is None else f"  {attempt['ms']:.3f} ms"
-    what = f"{attempt['from']} → {attempt['to']}  {attempt['status']}{took}"
+def _print_attempt(attempt: dict[str, Any], number: int) -> None:
+    words = _MAIL_WORDS.get(attempt["status"], attempt["status"])
+    if attempt["status"] in _MAIL_WORDS:
+        words += f": {attempt['error']}" if "error" in attempt else ""
+    elif attempt["ms"] is not None:
+        words += f"  {attempt['ms']:.3f} ms"
+    if number > 1 and attempt["deliveries"]:
+        words += f"  (attempt {number})"
+    what = f"{attempt['from']} → {attempt['to']}  {words}"
     click.echo(printable(f"{attempt['sendStart']}  {what}", keep=""))
     if attempt["deliveries"]:
         head = ("  PEER", "STATUS", "HANDED OVER", "ANSWERED", "MS", "ERROR")
         print_table([head, *map(_delivery_row, attempt["deliveries"])])
-    if attempt["payload"]:
-        click.echo(printable(f"  payload {attempt['payload']}", keep=""))
 
 
 def _delivery_row(delivery: dict[str, Any]) -> tuple[str, ...]:
@@ -150,8 +193,8 @@ def _line(entry: dict[str, Any]) -> str:
 
 def _parse_since(text: str) -> float:
     """Parse a time or an age; return seconds since 1970."""
-    if age := re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text):
-        return time.time() - float(age[1]) * _UNITS[age[2]]
+    if (age := parse_duration(text)) is not None:
+        return time.time() - age
     try:
         stamp = datetime.fromisoformat(text)
     except ValueError:

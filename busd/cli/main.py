@@ -12,15 +12,20 @@ import click
 
 from busd import __version__
 from busd.cli.agents import agents
+from busd.cli.bridges import bridge, bridges
 from busd.cli.chat import chat
 from busd.cli.control import address, reload, stop
+from busd.cli.dlq import dlq
 from busd.cli.doctor import doctor
+from busd.cli.gateway import gateway
 from busd.cli.install import install
 from busd.cli.journal import log, trace
+from busd.cli.mailbox import mailbox
 from busd.cli.operate import config, explain, token
 from busd.cli.plugins import plugins
+from busd.cli.send import send
 from busd.cli.serve import serve
-from busd.cli.talk import call, describe, listen, send, status
+from busd.cli.talk import call, describe, listen, status
 from busd.cli.worker import worker
 from busd.errors import (
     BusdError,
@@ -92,6 +97,11 @@ for verb in (
     listen,
     chat,
     agents,
+    gateway,
+    bridges,
+    bridge,
+    mailbox,
+    dlq,
     plugins,
     call,
     status,

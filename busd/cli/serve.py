@@ -6,12 +6,14 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
+    from busd.settings.config import Settings
     from busd.wire.bus_address import BusAddress
 
 
@@ -46,8 +48,13 @@ if TYPE_CHECKING:
     type=click.Choice(["debug", "info", "warning", "error"]),
     help="[default: info]",
 )
+@click.option(
+    "--gateway", "with_gateway", is_flag=True, help="Start the gateway, too; see `busd gateway`."
+)
 @click.option("--json", "as_json", is_flag=True, help="Say where it listens as one JSON line.")
-def serve(as_json: bool, config: str | None, listen: tuple[str, ...], **flags: Any) -> None:
+def serve(
+    as_json: bool, config: str | None, listen: tuple[str, ...], with_gateway: bool, **flags: Any
+) -> None:
     """Run the bus in the foreground; Ctrl-C drains and stops it.
 
     \b
@@ -55,14 +62,18 @@ def serve(as_json: bool, config: str | None, listen: tuple[str, ...], **flags: A
       busd serve
       busd serve --listen unix:/tmp/my.sock --listen tcp://127.0.0.1:0
       busd serve --config busd.toml --loop trio
+      busd serve --gateway
     """
     from busd.daemon import run_daemon
     from busd.ops.logs import set_up_logs
     from busd.settings.config import load_settings
 
     said = {"listen": list(listen) or None, **flags}
-    set_up_logs(load_settings(config, said).log_level)
-    say = _say_ready_json if as_json else _say_ready
+    if with_gateway:
+        said["gateway"] = {"enabled": True}
+    settings = load_settings(config, said)
+    set_up_logs(settings.log_level)
+    say = _say_ready_json if as_json else partial(_say_ready, _find_gateway(settings))
     run_daemon(lambda: load_settings(config, said), lambda addresses: _try_to(say, addresses))
 
 
@@ -88,7 +99,25 @@ def _say_ready_json(addresses: list[BusAddress]) -> None:
     sys.stdout.flush()
 
 
-def _say_ready(addresses: list[BusAddress]) -> None:
+def _find_gateway(settings: Settings) -> list[str]:
+    """Return the lines that say where the gateway listens, if it is started with the bus."""
+    from busd.gateway import GatewaySettings, missing_packages
+    from busd.plugin.declared import read_tables
+
+    table = read_tables(settings, GatewaySettings).gateway
+    if not table.enabled or missing_packages():
+        return []
+    from busd.cli.gateway import lines_of
+    from busd.errors import ConfigError
+    from busd.gateway.loading import addresses_of, find_dialects
+
+    try:
+        return lines_of(addresses_of(find_dialects(table.dialects, settings.plugins), table.listen))
+    except ConfigError:
+        return []  # the gateway says so when it is started; the bus runs without it
+
+
+def _say_ready(gateway: list[str], addresses: list[BusAddress]) -> None:
     """Print where the bus listens, and what to type next to try it."""
     from busd.wire.places import default_listen
 
@@ -99,6 +128,10 @@ def _say_ready(addresses: list[BusAddress]) -> None:
     for address in addresses:
         also = "   (lines of JSON and WebSocket)" if address.scheme == "tcp" else ""
         click.echo(f"  {address}{also}")
+    if gateway:
+        click.echo("Clients of other chat formats connect to")
+    for line in gateway:
+        click.echo(f"  {line}")
     click.echo("Try, in other terminals:")
     click.echo(f"  {busd} listen agent:bob{where}")
     click.echo(f'  {busd} send agent:bob "hello" --wait{where}')

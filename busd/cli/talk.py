@@ -1,25 +1,25 @@
-"""The verbs that talk over a running bus: send, listen, call, status, describe."""
+"""The verbs that talk over a running bus: listen, call, status, describe."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from busd.errors import BusdError, NoAnswer
+from busd.errors import BusdError, CallRefused
 from busd.ops.output import harmless_json, print_json, print_table, printable
 
 if TYPE_CHECKING:
-    from busd.bus.message import Ack, Receipt
     from busd.client.client import Client
     from busd.client.incoming import Incoming
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+_NO_METHOD = -32601
 
 
 def bus_options(function: F) -> F:
@@ -45,120 +45,40 @@ def with_client(
     options["info"] = {"name": "busd command line", "pid": os.getpid()}
 
     async def run() -> T:
-        async with Client(name or _own_name(), address=address, **options) as bus:
+        async with Client(name or own_name(), address=address, **options) as bus:
             return await talk(bus)
 
     return anyio.run(run, backend_options={"use_uvloop": use_uvloop})
 
 
-def _own_name() -> str:
+@contextmanager
+def refusals_as_failures(missing: str) -> Iterator[None]:
+    """Raise what a plugin refuses in the operator's words: none of it is a mistake in typing.
+
+    `missing` is what a bus says that does not run the plugin.
+    """
+    try:
+        yield
+    except CallRefused as refusal:
+        rule = refusal.data.get("rule") if isinstance(refusal.data, dict) else None
+        if refusal.code == _NO_METHOD:
+            raise BusdError(missing) from None
+        if str(rule).startswith("plugin."):
+            raise BusdError(refusal.message) from None
+        raise
+
+
+def own_name() -> str:
     return f"cli:{os.getpid()}"
 
 
-def _parse_object(text: str, what: str) -> dict[str, Any]:
+def parse_object(text: str, what: str) -> dict[str, Any]:
     import msgspec
 
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError) as problem:
         raise click.UsageError(f"{what} must be a JSON object: {problem}") from None
-
-
-@click.command()
-@click.argument("to")
-@click.argument("text", required=False)
-@click.option("--type", "kind", default="tg_message", show_default=True, help="Payload type.")
-@click.option("--from", "sender", metavar="ADDRESS", help="Speak as this address.")
-@click.option("--payload", metavar="JSON", help="The whole payload, instead of TEXT.")
-@click.option("--wait", "-w", is_flag=True, help="Wait for the acks and print them.")
-@click.option("--timeout", type=click.FloatRange(min=0.01), metavar="S", help="Wait at most.")
-@bus_options
-def send(
-    to: str,
-    text: str | None,
-    kind: str,
-    sender: str | None,
-    payload: str | None,
-    wait: bool,
-    timeout: float | None,
-    address: str | None,
-    as_json: bool,
-) -> None:
-    """Send a message TO an address; TEXT of - is read from standard input.
-
-    \b
-    Examples:
-      busd send agent:bob "hello" --wait
-      git diff | busd send agent:reviewer - --wait --timeout 120
-      busd send system:spawn --payload '{"type": "ping", "content": {}}'
-    """
-    if (text is None) == (payload is None):
-        raise click.UsageError("give either TEXT (or - for standard input) or --payload")
-
-    from busd.bus.address import check_address
-
-    speaker = sender or _own_name()
-    check_address(to)
-    check_address(speaker)
-    # Standard input is read to its end before we connect.
-    body = _body(kind, sender, text) if payload is None else _parse_object(payload, "--payload")
-
-    async def talk(bus: Client) -> None:
-        if wait:
-            receipt = await bus.send(to, body, sender=speaker)
-            _print_receipt(receipt, to, as_json)
-            return
-        receipt = await bus.post(to, body, sender=speaker)
-        if as_json:
-            print_json(receipt)
-        else:
-            click.echo(receipt.message_id)
-        _check_receipt(receipt, to)
-
-    with_client(address, talk, timeout=timeout)
-
-
-def _body(kind: str, sender: str | None, text: str | None) -> dict[str, Any]:
-    words = sys.stdin.read() if text == "-" else text
-    now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    speaker = sender or _own_name()
-    content = {"text": words, "senderId": speaker}
-    if sender is None:
-        content["channel"] = "terminal"  # of anybody else the address says it
-    return {"type": kind, "from": speaker, "timestamp": now, "content": content}
-
-
-def _print_receipt(receipt: Receipt, to: str, as_json: bool) -> None:
-    """Print the acks; the exit code is 0 only if there are addressees and none failed."""
-    if as_json:
-        print_json(receipt)
-    else:
-        for ack in receipt.acks:
-            click.echo(_ack_line(ack))
-    if not receipt.acks:
-        raise BusdError(f"nobody is subscribed to {to}")
-    _check_receipt(receipt, to)
-
-
-def _check_receipt(receipt: Receipt, to: str) -> None:
-    """Raise if it is known already that the message was in vain."""
-    from msgspec import UNSET
-
-    if receipt.undelivered is not UNSET:
-        raise BusdError(f"nobody is subscribed to {to}")
-    failed = [ack for ack in receipt.acks if not ack.success]
-    if failed and all(ack.should_retry is True for ack in failed):
-        waits = [ack.retry_seconds for ack in failed if ack.retry_seconds is not UNSET]
-        when = f" in {max(waits):g} s" if waits else ""
-        raise NoAnswer(f"{to} is busy; try again{when}")
-    if failed:
-        raise click.exceptions.Exit(1)
-
-
-def _ack_line(ack: Ack) -> str:
-    outcome = click.style("ok", fg="green") if ack.success else click.style("failed", fg="red")
-    words = [printable(ack.message), printable(bytes(ack.payload).decode())]
-    return " ".join([f"{ack.client_id}: {outcome}", *(w for w in words if w not in ("", "{}"))])
 
 
 @click.command()
@@ -244,7 +164,7 @@ def call(
     """
     import msgspec
 
-    body = _parse_object(params, "params")
+    body = parse_object(params, "params")
     result = with_client(address, lambda bus: bus.call(method, body), timeout=timeout)
     text = harmless_json(result)
     click.echo(text if as_json else msgspec.json.format(text))
@@ -253,13 +173,13 @@ def call(
 @click.command()
 @bus_options
 def status(address: str | None, as_json: bool) -> None:
-    """Show who is connected and what they subscribed to.
+    """Show who is connected and what they subscribed to, and how much mail waits.
 
     \b
     Example:
       busd status --json | jq '.connections[].clientId'
     """
-    found = with_client(address, lambda bus: bus.status())
+    found = with_client(address, _ask_status)
     if as_json:
         print_json(found)
         return
@@ -270,7 +190,47 @@ def status(address: str | None, as_json: bool) -> None:
         known_by = peer.get("knownBy", "-")
         rows.append((peer["clientId"], peer["connectionId"], known_by, subscriptions, str(about)))
     click.echo(f"{found['serverId']}: {len(rows) - 1} connected")
+    if mail := found.get("mail"):
+        failing = "; it cannot be written: busd doctor" if mail["isFailing"] else ""
+        click.echo(f"mail: {mail['count']} waiting, {mail['dead']} dead letters{failing}")
+    if gateway := found.get("gateway"):
+        click.echo(f"gateway: {_line_of_gateway(gateway)}")
+    if bridges := found.get("bridges"):
+        click.echo(f"bridges: {', '.join(map(_bridge_state, bridges))}")
     print_table(rows)
+
+
+def _line_of_gateway(gateway: dict[str, Any]) -> str:
+    if gateway["state"] == "running":
+        clients = sum(gateway.get("overview", {}).get("sessions", {}).values())
+        return f"running at {gateway['listen']}, {clients} clients"
+    reason = gateway.get("reason")
+    return f"{gateway['state']}: {reason}" if reason else str(gateway["state"])
+
+
+def _bridge_state(bridge: dict[str, Any]) -> str:
+    """Return a bridge's state: that of its process or, while this runs, that of its link."""
+    link = bridge.get("status", {}).get("state", "")
+    is_well = bridge["state"] != "running" or link in ("", "connected")
+    return f"{bridge['name']} {bridge['state'] if is_well else link}"
+
+
+async def _ask_status(bus: Client) -> dict[str, Any]:
+    """Return the status of the bus; if we are an admin, with mailboxes, gateway and bridges."""
+    found: dict[str, Any] = await bus.status()
+    try:
+        about = await bus.call("bus.about")
+        if about.get("mail"):
+            found["mail"] = about["mail"]
+        gateway = await bus.call("gateway.status")
+        if gateway["state"] != "disabled":
+            found["gateway"] = gateway
+        listed = (await bus.call("bridges.list"))["bridges"]
+        if running := [each for each in listed if each["state"] != "disabled"]:
+            found["bridges"] = running
+    except CallRefused:
+        pass  # we are no admin, or the plugin of the gateway or of bridges is disabled
+    return found
 
 
 @click.command()

@@ -175,8 +175,15 @@ class Caller:
 
     async def call(self, method: str, params: Any, timeout_seconds: float | None, what: str) -> Raw:
         """Call a method over the current line, or else the next one; return its result."""
+        return await self.call_until(self.deadline_after(timeout_seconds), method, params, what)
+
+    def deadline_after(self, timeout_seconds: float | None) -> float:
+        """Return the time at which a call that begins now has to be answered."""
         seconds = self.timeout_seconds if timeout_seconds is None else timeout_seconds
-        deadline = time.monotonic() + seconds
+        return time.monotonic() + seconds
+
+    async def call_until(self, deadline: float, method: str, params: Any, what: str) -> Raw:
+        """Call a method over the current line, or else the next one."""
         line = self.line
         if line is None or not line.is_open:
             line = await self.wait_for_line(deadline)

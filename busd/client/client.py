@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from itertools import count
@@ -17,13 +16,16 @@ from anyio.abc import TaskGroup
 
 from busd import __version__
 from busd.bus.address import check_name, check_pattern
-from busd.bus.message import Message, Receipt
+from busd.bus.message import HandedMessage, Message, Receipt
 from busd.client.caller import Caller, WatchLine
-from busd.client.connect import read_frame_limit
+from busd.client.cause import handled_message, handling
+from busd.client.connect import Extensions, read_extensions
 from busd.client.handlers import ANY_TYPE, Found, H, Handlers
 from busd.client.incoming import Incoming, Messages, encode_payload
 from busd.client.line import Line
+from busd.client.sending import delivery_options, is_recognized, repeat
 from busd.client.workers import Workers
+from busd.errors import BusdError, CallRefused, InvalidParams
 from busd.rpc.envelope import RequestId
 from busd.wire.bus_address import BusAddress
 from busd.wire.places import find_bus, find_token
@@ -71,6 +73,7 @@ class Client:
         self._info = {"name": "busd client", "version": __version__} | (info or {})
         self._token = token
         self._concurrency = concurrency
+        self._extensions = Extensions()  # of the bus
         self.handlers = Handlers()
         self._patterns: dict[str, None] = {}
         self._inbox: deque[Incoming] = deque()
@@ -79,6 +82,11 @@ class Client:
         # start of a small program by 20 ms.
         self._id_prefix = f"msg_{os.urandom(10).hex()}-"
         self._id_numbers = count(1)
+
+    @property
+    def keeps_mail(self) -> bool:
+        """Whether the bus has announced that it keeps durable messages."""
+        return self._extensions.mail
 
     # Life
 
@@ -114,10 +122,12 @@ class Client:
     async def _introduce(self, line: Line) -> None:
         """Initialize, and restore our subscriptions."""
         who: dict[str, Any] = {"clientId": self.client_id, "clientInfo": self._info}
+        who["extensions"] = {"deliveryAttempt": True}
         if token := self._token or find_token(self.address):
             who["auth"] = {"token": token}
         welcome = await self.caller.call_on(line, "initialize", who, inf)
-        line.max_frame_bytes = read_frame_limit(welcome)
+        self._extensions = read_extensions(welcome)
+        line.max_frame_bytes = self._extensions.max_frame_bytes or inf
         for pattern in list(self._patterns):
             await self.caller.call_on(line, "subscribe", {"address": pattern}, inf)
 
@@ -143,37 +153,111 @@ class Client:
         *,
         sender: str | None = None,
         message_id: str | None = None,
+        caused_by: str | None = None,
         timeout_seconds: float | None = None,
+        durable: bool = False,
+        ttl_seconds: float | None = None,
+        idempotency_key: str = "",
     ) -> Receipt:
-        """Send a message and wait for the acks of all addressees."""
+        """Send a message and wait for the acks of all addressees.
+
+        A durable message is on the disk of the bus before it is delivered. It is sent again, with
+        the same id, until the bus has accepted it or the time is up: a restart of the bus goes
+        unnoticed. `receipt.is_kept` says that it waits for its addressee.
+
+        `caused_by` is the id of the message that this one follows from; the default is the message
+        that the calling handler handles. With "" it begins a new chain.
+        """
+        message = self._make_message(
+            to, payload, sender, message_id, caused_by, durable, ttl_seconds, idempotency_key
+        )
+        deadline = self.caller.deadline_after(timeout_seconds)
+        return await self._send(message, deadline)
+
+    async def post(
+        self,
+        to: str,
+        payload: Any,
+        *,
+        sender: str | None = None,
+        message_id: str | None = None,
+        caused_by: str | None = None,
+        durable: bool = False,
+        ttl_seconds: float | None = None,
+        idempotency_key: str = "",
+    ) -> Receipt:
+        """Send a message and wait only until the bus has accepted it; the receipt has no acks.
+
+        A durable message, or one with an idempotency key, is accepted when it is kept for an
+        absent addressee, or when its addressee has answered: this is `send`, then.
+        """
+        message = self._make_message(
+            to, payload, sender, message_id, caused_by, durable, ttl_seconds, idempotency_key
+        )
+        deadline = self.caller.deadline_after(None)
+        if is_recognized(message):
+            return await self._send(message, deadline)
+        try:
+            return await self._post(message, deadline)
+        except BusdError as problem:
+            return await repeat(lambda: self._post(message, deadline), message, deadline, problem)
+
+    def _make_message(
+        self,
+        to: str,
+        payload: Any,
+        sender: str | None,
+        message_id: str | None,
+        caused_by: str | None,
+        durable: bool,
+        ttl_seconds: float | None,
+        idempotency_key: str,
+    ) -> Message:
         message = Message(to=to, payload=encode_payload(payload))
         message.sender = sender or self.client_id
         message.message_id = message_id or self._new_message_id()
-        raw = await self.caller.call("sendMessage", message, timeout_seconds, f"message to {to}")
+        if self._extensions.caused_by:
+            if caused_by is not None:
+                message.caused_by = caused_by
+            elif handled := handled_message():
+                message.caused_by = handled
+        if durable or ttl_seconds is not None or idempotency_key:
+            message.delivery = delivery_options(durable, ttl_seconds, idempotency_key)
+            if not self.keeps_mail and is_recognized(message):
+                # Another implementation would ignore it, and deliver twice what is sent twice.
+                raise CallRefused(InvalidParams.code, "this bus keeps no mail", {"rule": "mail"})
+        return message
+
+    async def _send(self, message: Message, deadline: float) -> Receipt:
+        what = f"message to {message.to}"
+        try:
+            raw = await self.caller.call_until(deadline, "sendMessage", message, what)
+        except BusdError as problem:
+            raw = await repeat(
+                lambda: self.caller.call_until(deadline, "sendMessage", message, what),
+                message,
+                deadline,
+                problem,
+            )
         return _decode_receipt(raw)
 
-    async def post(
-        self, to: str, payload: Any, *, sender: str | None = None, message_id: str | None = None
-    ) -> Receipt:
-        """Send a message and wait only until the bus has accepted it; the receipt has no acks.
+    async def _post(self, message: Message, deadline: float) -> Receipt:
+        """Send a message, then a ping.
 
         The bus answers a connection's requests in order, so an error (or that there is no
         addressee) arrives before the answer to the ping that follows the message.
         """
-        message = Message(to=to, payload=encode_payload(payload))
-        message.sender = sender or self.client_id
-        message.message_id = message_id = message_id or self._new_message_id()
-        deadline = time.monotonic() + self.caller.timeout_seconds
+        what = f"message to {message.to}"
         line = await self.caller.wait_for_line(deadline)
-        call_id, sent = line.call("sendMessage", message, f"message to {to}", deadline)
+        call_id, sent = line.call("sendMessage", message, what, deadline)
         try:
-            await self.caller.call_on(line, "ping", {}, deadline, f"message to {to}")
+            await self.caller.call_on(line, "ping", {}, deadline, what)
         finally:
             if line.calls.pop(call_id, None):
                 line.has_abandoned = True  # later acks are ignored
         if sent.is_done:
             return _decode_receipt(await sent.wait())
-        return Receipt(True, message_id, [])
+        return Receipt(True, str(message.message_id), [])
 
     async def call(
         self, method: str, params: Any = None, *, timeout_seconds: float | None = None
@@ -201,9 +285,16 @@ class Client:
         await self.call("subscribe", {"address": pattern})
         self._patterns[pattern] = None
 
-    async def unsubscribe(self, pattern: str) -> None:
-        """Undo a subscribe of exactly the same pattern."""
-        await self.call("unsubscribe", {"address": pattern})
+    async def unsubscribe(self, pattern: str, *, keeps_mail: bool = False) -> None:
+        """Undo a subscribe of exactly the same pattern.
+
+        With `keeps_mail` messages to it are kept until somebody subscribes again, as if the
+        connection had been lost.
+        """
+        params: dict[str, Any] = {"address": pattern}
+        if keeps_mail:
+            params["keepMail"] = True
+        await self.call("unsubscribe", params)
         self._patterns.pop(pattern, None)
 
     def _new_message_id(self) -> str:
@@ -245,7 +336,7 @@ class Client:
             raise StopAsyncIteration
         return self._inbox.popleft()
 
-    def _take(self, message: Message, line: Line, request_id: RequestId) -> None:
+    def _take(self, message: HandedMessage, line: Line, request_id: RequestId) -> None:
         """Pass a message from the line to its handler or to `messages`."""
         incoming = Incoming(message, line, request_id, self)
         found = self.handlers.find(incoming) if self.handlers else None
@@ -271,6 +362,7 @@ class Client:
 
     async def _handle(self, item: tuple[Incoming, Found | None]) -> None:
         message, found = item
-        ack = await self.handlers.answer(message, found)
+        with handling(message.message_id):
+            ack = await self.handlers.answer(message, found)
         if not message.is_answered:
             message.answer_nowait(ack)

@@ -6,7 +6,6 @@ import os
 import random
 from collections.abc import Iterator
 from functools import cache
-from math import inf
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -86,25 +85,28 @@ def _framer_for(address: BusAddress) -> Framer:
     return ClientFramer(str(address), LIMITS.max_frame_bytes)
 
 
-class _Extensions(msgspec.Struct, frozen=True, rename="camel"):
+class Extensions(msgspec.Struct, frozen=True, rename="camel"):
+    """What a bus does beyond v2 of the protocol, as far as a client uses it."""
+
     max_frame_bytes: int | None = None
+    mail: bool = False
+    caused_by: bool = False
 
 
 class _Capabilities(msgspec.Struct, frozen=True):
-    extensions: _Extensions = _Extensions()
+    extensions: Extensions = Extensions()
 
 
 class _Welcome(msgspec.Struct, frozen=True):
     capabilities: _Capabilities = _Capabilities()
 
 
-def read_frame_limit(welcome: msgspec.Raw) -> float:
-    """Return the maximum frame size of the bus from its answer to `initialize`."""
+def read_extensions(welcome: msgspec.Raw) -> Extensions:
+    """Return what the bus announces in its answer to `initialize`."""
     try:
-        found = msgspec.json.decode(welcome, type=_Welcome)
+        return msgspec.json.decode(welcome, type=_Welcome).capabilities.extensions
     except msgspec.MsgspecError:
-        return inf  # another implementation of the protocol
-    return found.capabilities.extensions.max_frame_bytes or inf
+        return Extensions()  # another implementation of the protocol
 
 
 def pauses() -> Iterator[float]:

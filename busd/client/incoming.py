@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import UNSET, Raw
 
-from busd.bus.message import NOTHING, Ack, Message
+from busd.bus.message import NOTHING, Ack, HandedMessage
 from busd.errors import Refuse
 from busd.rpc.envelope import RequestId, encode
 from busd.rpc.reading import reader_of
@@ -36,7 +36,9 @@ class Incoming:
     Outside a handler, answer it with `reply` or `fail`; in a handler, return the answer.
     """
 
-    def __init__(self, message: Message, line: Line, request_id: RequestId, client: Client) -> None:
+    def __init__(
+        self, message: HandedMessage, line: Line, request_id: RequestId, client: Client
+    ) -> None:
         self._message = message
         self._line = line
         self._request_id = request_id
@@ -57,6 +59,17 @@ class Incoming:
     @property
     def message_id(self) -> str:
         return str(self._message.message_id)
+
+    @property
+    def delivery_attempt(self) -> int:
+        """How often the bus may have handed the message over, this time included."""
+        attempt = self._message.delivery_attempt
+        return 1 if attempt is UNSET else max(attempt, 1)
+
+    @property
+    def is_redelivery(self) -> bool:
+        """Whether we, or somebody before us, may have received the message already."""
+        return self.delivery_attempt > 1
 
     @property
     def raw(self) -> Raw:

@@ -11,7 +11,7 @@ import anyio
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from busd.bus.message import Ack, Message
+from busd.bus.message import Ack, HandedMessage
 from busd.errors import (
     BusdError,
     CallRefused,
@@ -27,7 +27,7 @@ from busd.wire.driver import Promise, promise_maker
 
 log = logging.getLogger("busd.client")
 
-TakeMessage = Callable[[Message, "Line", RequestId], None]
+TakeMessage = Callable[[HandedMessage, "Line", RequestId], None]
 _call_ids = count(1)
 
 
@@ -70,7 +70,7 @@ class PendingCall:
         return self.result
 
 
-class Line(Endpoint[Message, Raw]):
+class Line(Endpoint[HandedMessage, Raw]):
     """The JSON-RPC endpoint of a client, over one connection."""
 
     __slots__ = (
@@ -84,7 +84,7 @@ class Line(Endpoint[Message, Raw]):
     )
 
     hot_method = "processMessage"
-    decode = staticmethod(msgspec.json.Decoder(Envelope[Message, Raw]).decode)
+    decode = staticmethod(msgspec.json.Decoder(Envelope[HandedMessage, Raw]).decode)
 
     def __init__(self, connection: Connection, take: TakeMessage) -> None:
         super().__init__(connection)
@@ -133,7 +133,7 @@ class Line(Endpoint[Message, Raw]):
         if self.calls:
             self._last_sent = next(reversed(self.calls))
 
-    def on_hot(self, params: Message, asker: Asker, request_id: RequestId) -> None:
+    def on_hot(self, params: HandedMessage, asker: Asker, request_id: RequestId) -> None:
         self._take(params, self, request_id)
 
     def on_request(self, envelope: LooseEnvelope, asker: Asker) -> None:

@@ -6,6 +6,7 @@ import builtins
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,11 @@ class SyncClient:
     def address(self) -> BusAddress:
         return self._client.address
 
+    @property
+    def keeps_mail(self) -> bool:
+        """Whether the bus announced that it keeps durable messages."""
+        return self._client.keeps_mail
+
     def __enter__(self) -> SyncClient:
         with ExitStack() as stack:
             portal = anyio.from_thread.start_blocking_portal(
@@ -97,25 +103,51 @@ class SyncClient:
         *,
         sender: str | None = None,
         message_id: str | None = None,
+        caused_by: str | None = None,
         timeout_seconds: float | None = None,
+        durable: bool = False,
+        ttl_seconds: float | None = None,
+        idempotency_key: str = "",
     ) -> Receipt:
-        """Send a message and wait for the acks of all addressees."""
+        """Send a message and wait for the acks of all addressees; see `Client.send`."""
         return self._portal.call(
             lambda: self._client.send(
                 to,
                 payload,
                 sender=sender,
                 message_id=message_id,
+                caused_by=caused_by,
                 timeout_seconds=timeout_seconds,
+                durable=durable,
+                ttl_seconds=ttl_seconds,
+                idempotency_key=idempotency_key,
             )
         )
 
     def post(
-        self, to: str, payload: Any, *, sender: str | None = None, message_id: str | None = None
+        self,
+        to: str,
+        payload: Any,
+        *,
+        sender: str | None = None,
+        message_id: str | None = None,
+        caused_by: str | None = None,
+        durable: bool = False,
+        ttl_seconds: float | None = None,
+        idempotency_key: str = "",
     ) -> Receipt:
-        """Send a message and wait only until the bus has accepted it."""
+        """Send a message and wait only until the bus has accepted it; see `Client.post`."""
         return self._portal.call(
-            lambda: self._client.post(to, payload, sender=sender, message_id=message_id)
+            lambda: self._client.post(
+                to,
+                payload,
+                sender=sender,
+                message_id=message_id,
+                caused_by=caused_by,
+                durable=durable,
+                ttl_seconds=ttl_seconds,
+                idempotency_key=idempotency_key,
+            )
         )
 
     def call(self, method: str, params: Any = None, *, timeout_seconds: float | None = None) -> Any:
@@ -136,9 +168,9 @@ class SyncClient:
         """Receive the messages to every address that `pattern` matches, also after a reconnect."""
         self._portal.call(self._client.subscribe, pattern)
 
-    def unsubscribe(self, pattern: str) -> None:
-        """Undo a subscribe of exactly the same pattern."""
-        self._portal.call(self._client.unsubscribe, pattern)
+    def unsubscribe(self, pattern: str, *, keeps_mail: bool = False) -> None:
+        """Undo a subscribe of exactly the same pattern; see `Client.unsubscribe`."""
+        self._portal.call(partial(self._client.unsubscribe, pattern, keeps_mail=keeps_mail))
 
     def on(self, type_name: str = ANY_TYPE) -> Callable[[H], H]:
         """Register a function that answers the messages of a type, in a thread; see `Client.on`."""
@@ -187,6 +219,8 @@ class SyncIncoming:
         self.sender = message.sender
         self.to = message.to
         self.message_id = message.message_id
+        self.delivery_attempt = message.delivery_attempt
+        self.is_redelivery = message.is_redelivery
 
     def __repr__(self) -> str:
         return repr(self._message)

@@ -6,12 +6,22 @@ from datetime import UTC, datetime
 from typing import overload
 
 import msgspec
-from msgspec import field
+from msgspec import UNSET, UnsetType, field
 
 from busd.bus.record import Record, Status
 
 # The status of an attempt is the first of these that one of its deliveries has.
-_WORST_FIRST: tuple[Status, ...] = ("lost", "in flight", "failed", "kept", "no route", "ok")
+_WORST_FIRST: tuple[Status, ...] = (
+    "lost",
+    "in flight",
+    "dead",
+    "purged",
+    "expired",
+    "failed",
+    "kept",
+    "no route",
+    "ok",
+)
 
 
 class DeliveryRecord(msgspec.Struct, rename="camel", frozen=True):
@@ -26,7 +36,11 @@ class DeliveryRecord(msgspec.Struct, rename="camel", frozen=True):
 
 
 class Attempt(msgspec.Struct, rename="camel", frozen=True):
-    """One `sendMessage`; `ms` is the time until its sender had the answer."""
+    """One `sendMessage`, or what became of a message in its mailbox.
+
+    `ms` is the time until its sender had the answer. For a message in a mailbox each attempt to
+    deliver it is one of these; `error` says why it was kept again, or given up.
+    """
 
     message_id: str
     rpc_id: str | None
@@ -38,6 +52,7 @@ class Attempt(msgspec.Struct, rename="camel", frozen=True):
     ms: float | None
     payload: str | None
     deliveries: list[DeliveryRecord]
+    error: str | UnsetType = UNSET  # if there is no addressee to whom it belongs
 
 
 class LogEntry(msgspec.Struct, rename="camel", frozen=True):
@@ -112,6 +127,7 @@ def attempt_of(found: list[Found]) -> Attempt:
         ms=_ms(first.started, finish),
         payload=first.record.payload or None,
         deliveries=[_delivery(each, each.peer) for each in found if each.peer],
+        error=next((each.error for each in found if not each.peer and each.error), UNSET),
     )
 
 

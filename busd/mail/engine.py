@@ -6,9 +6,10 @@ anything is changed, so that the other operations of the same transaction are no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
-from typing import Any, Protocol, TypeVar
+from heapq import nsmallest
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -43,8 +44,9 @@ class KeyRecord(msgspec.Struct):
     sender: str
     key: str
     digest: bytes  # of address and payload
-    message_id: str
+    message_id: str | int
     kept_at: float
+    account: str
     outcome: bytes | None = None
 
 
@@ -55,8 +57,8 @@ class Tables(Protocol):
     def read(self, address: str, after: int, limit: int) -> Iterator[Mail]: ...
     def find(self, address: str, number: int) -> Mail | None: ...
     def update(self, mail: Mail) -> None: ...
-    def delete(self, address: str, first: int, last: int) -> list[int]:
-        """Delete a range of mail; return the sizes."""
+    def delete(self, address: str, first: int, last: int) -> list[tuple[str, int]]:
+        """Delete a range of mail; return the account and the size of each."""
         ...
 
     def expired(self, now: float, limit: int) -> list[tuple[str, int]]:
@@ -73,23 +75,31 @@ class Tables(Protocol):
         """Assign a key to another mail, and delete its outcome."""
         ...
 
-    def forget_keys(self, before: float) -> int: ...
+    def forget_keys_before(self, when: float) -> int: ...
+    def count_keys(self) -> int: ...
+    def keys_by_account(self) -> dict[str, int]: ...
+    def forget_oldest_keys(self, account: str, max_count: int) -> int: ...
     def insert_dead(self, letter: DeadLetter) -> None: ...
     def read_dead(self, chosen: DeadFilter, after: int, limit: int) -> Iterator[DeadLetter]: ...
     def find_dead(self, number: int) -> DeadLetter | None: ...
     def ids_of_dead(self, chosen: DeadFilter) -> list[int]: ...
-    def delete_dead(self, ids: list[int]) -> list[tuple[str, int]]:
-        """Delete dead letters; return address and size of each."""
+    def oldest_dead(self, account: str) -> int | None: ...
+    def delete_dead(self, ids: list[int]) -> list[tuple[str, str, int]]:
+        """Delete dead letters; return address, account and size of each."""
         ...
 
-    def remember(self, address: str, now: float, max_count: int) -> None: ...
+    def remember(self, known: KnownAddress, max_count: int) -> None: ...
+    def forget(self, address: str) -> None: ...
     def known(self, since: float) -> list[KnownAddress]: ...
 
 
-class Engine:
+TableT = TypeVar("TableT", bound=Tables)
+
+
+class Engine(Generic[TableT]):
     """The operations; the caller begins and ends transactions."""
 
-    def __init__(self, tables: Tables, state: EngineState) -> None:
+    def __init__(self, tables: TableT, state: EngineState) -> None:
         self.tables = tables
         self.state = state
 
@@ -115,24 +125,32 @@ class Engine:
                 if first.digest != digest:
                     return KeyReused(first.message_id)
                 return Kept(first.id, False, first.message_id, first.outcome)
-        if not op.is_key_only and (full := state.full(mail.address, size)):
+        if full := state.full(mail.address, mail.account, size):
             return full
         number = state.sequence.next()
         if digest:
             key = mail.idempotency_key
-            row = KeyRecord(number, mail.sender, key, digest, mail.message_id, mail.kept_at)
-            self.tables.put_key(row)
-        if not op.is_key_only:
-            # A copy: the caller's mail belongs to another thread.
-            self.tables.insert(msgspec.structs.replace(mail, id=number))
-            state.add(mail.address, 1, size)
+            names = mail.message_id, mail.kept_at, mail.account
+            self.tables.put_key(KeyRecord(number, mail.sender, key, digest, *names))
+        # A copy: the caller's mail belongs to another thread.
+        self.tables.insert(msgspec.structs.replace(mail, id=number))
+        state.add(mail.address, 1, size)
+        state.charge(mail.account, 1, size)
         return Kept(number, True, mail.message_id)
 
     def finish(self, op: ops.Finish) -> None:
         self.tables.set_outcome(op.id, op.outcome)
 
     def forget_keys(self, op: ops.ForgetKeys) -> int:
-        return self.tables.forget_keys(op.before)
+        tables, limit = self.tables, self.state.limits.key_count
+        forgotten = tables.forget_keys_before(op.before)
+        if tables.count_keys() > limit:
+            counts = tables.keys_by_account()
+            share = fair_share(counts.values(), limit)
+            for account, count in counts.items():
+                if count > share:
+                    forgotten += tables.forget_oldest_keys(account, share)
+        return forgotten
 
     # Claims
 
@@ -165,6 +183,10 @@ class Engine:
         found = self.tables.read(op.box.address, op.after, op.limit)
         return _cut(found, op.max_bytes, lambda mail: len(mail.payload))
 
+    def peek(self, op: ops.Peek) -> list[Mail]:
+        found = self.tables.read(op.address, op.after, op.limit)
+        return _cut(found, op.max_bytes, lambda mail: len(mail.payload))
+
     def note_attempt(self, op: ops.NoteAttempt) -> int | NotFound:
         if not (mail := self.tables.find(op.box.address, op.id)):
             return NotFound(op.id)
@@ -186,44 +208,60 @@ class Engine:
         self.tables.update(changed)
         return None
 
-    def purge(self, op: ops.Purge) -> int:
-        return self._delete(op.address, 0, self.state.sequence.last)
+    def purge(self, op: ops.Purge) -> list[Mail]:
+        found = [
+            msgspec.structs.replace(mail, payload=b"")
+            for mail in self.tables.read(op.address, 0, op.limit)
+        ]
+        if found:
+            self._delete(op.address, found[0].id, found[-1].id)
+        return found
 
     def _delete(self, address: str, first: int, last: int) -> int:
-        sizes = self.tables.delete(address, first, last)
-        if sizes:
-            self.state.add(address, -len(sizes), -sum(sizes))
-        return len(sizes)
+        deleted = self.tables.delete(address, first, last)
+        for account, size in deleted:
+            self.state.charge(account, -1, -size)
+        if deleted:
+            self.state.add(address, -len(deleted), -sum(size for _, size in deleted))
+        return len(deleted)
 
     # Dead letters
 
     def bury(self, op: ops.Bury) -> NotFound | None:
-        is_there = self._bury(op.box.address, op.id, op.reason, op.now)
+        is_there = self._bury(op.box.address, op.id, op.reason, op.now, op.outcome)
         return None if is_there else NotFound(op.id)
 
     def expire(self, op: ops.Expire) -> list[Mail]:
         found = self.tables.expired(op.now, op.limit)
-        buried = [self._bury(address, number, EXPIRED, op.now) for address, number in found]
+        buried = [
+            self._bury(address, number, EXPIRED, op.now, op.outcome) for address, number in found
+        ]
         return [msgspec.structs.replace(mail, payload=b"") for mail in buried if mail]
 
-    def _bury(self, address: str, number: int, reason: str, now: float) -> Mail | None:
+    def _bury(
+        self, address: str, number: int, reason: str, now: float, outcome: bytes
+    ) -> Mail | None:
         if not (mail := self.tables.find(address, number)):
             return None
         mail = msgspec.structs.replace(mail, reason=reason)
         self._delete(address, number, number)
+        if outcome and mail.idempotency_key:
+            self.tables.set_outcome(number, outcome)
         self.tables.insert_dead(DeadLetter(mail, now))
         self.state.add(address, dead=1, dead_bytes=len(mail.payload))
+        self.state.charge_dead(mail.account, 1, len(mail.payload))
         self._trim_dead()
         return mail
 
     def _trim_dead(self) -> None:
-        """Delete the oldest dead letters over the limits."""
-        state = self.state
-        limits = state.limits
-        while (
-            state.totals.dead > limits.dead_count or state.totals.dead_bytes > limits.dead_bytes
-        ) and (oldest := next(self.tables.read_dead(DeadFilter(), 0, 1), None)):
-            self._delete_dead([oldest.mail.id])
+        """Delete dead letters over the limits: the oldest of the identity that has the most.
+
+        So nobody can make the bus delete the dead letters of others.
+        """
+        while (account := self.state.most_dead()) is not None:
+            oldest = self.tables.oldest_dead(account)
+            assert oldest is not None  # it was counted
+            self._delete_dead([oldest])
 
     def list_dead(self, op: ops.ListDead) -> list[DeadLetter]:
         found = self.tables.read_dead(op.filter, op.after, op.limit)
@@ -233,7 +271,7 @@ class Engine:
         if not (letter := self.tables.find_dead(op.id)):
             return NotFound(op.id)
         mail = letter.mail
-        if full := self.state.full(mail.address, len(mail.payload)):
+        if full := self.state.full(mail.address, mail.account, len(mail.payload)):
             return full
         self._delete_dead([op.id])
         number = self.state.sequence.next()
@@ -242,13 +280,14 @@ class Engine:
             id=number,
             kept_at=op.now,
             expires_at=op.expires_at,
-            attempts=0,
+            attempts=min(mail.attempts, 1),
             not_before=0.0,
             reason="",
         )
         self.tables.insert(revived)
         self.tables.renumber_key(op.id, number)
         self.state.add(mail.address, 1, len(mail.payload))
+        self.state.charge(mail.account, 1, len(mail.payload))
         return Kept(number, True, mail.message_id)
 
     def drop_dead(self, op: ops.DropDead) -> int:
@@ -257,16 +296,17 @@ class Engine:
 
     def _delete_dead(self, ids: list[int]) -> int:
         deleted = self.tables.delete_dead(ids)
-        for address, size in deleted:
+        for address, account, size in deleted:
             self.state.add(address, dead=-1, dead_bytes=-size)
+            self.state.charge_dead(account, -1, -size)
         return len(deleted)
 
     # Overview
 
     def survey(self, op: ops.Survey) -> list[BoxSummary]:
         boxes = self.state.boxes
-        chosen = sorted(each for each in boxes if each.startswith(op.prefix) and each > op.after)
-        return [self._summary(address) for address in chosen[: op.limit]]
+        found = (each for each in boxes if each.startswith(op.prefix) and each > op.after)
+        return [self._summary(address) for address in nsmallest(op.limit, found)]
 
     def _summary(self, address: str) -> BoxSummary:
         counts = self.state.boxes[address]
@@ -283,13 +323,17 @@ class Engine:
         )
 
     def remember(self, op: ops.Remember) -> None:
-        self.tables.remember(op.address, op.now, self.state.limits.known_count)
+        known = KnownAddress(op.address, op.now, op.is_first_hand)
+        self.tables.remember(known, self.state.limits.known_count)
+
+    def forget_address(self, op: ops.ForgetAddress) -> None:
+        self.tables.forget(op.address)
 
     def known(self, op: ops.Known) -> list[KnownAddress]:
         return self.tables.known(op.since)
 
 
-HANDLERS: dict[type, Callable[[Engine, Any], Any]] = {  # each takes its own operation
+HANDLERS: dict[type, Callable[[Engine[Any], Any], Any]] = {  # each takes its own operation
     ops.Keep: Engine.keep,
     ops.Finish: Engine.finish,
     ops.ForgetKeys: Engine.forget_keys,
@@ -297,6 +341,7 @@ HANDLERS: dict[type, Callable[[Engine, Any], Any]] = {  # each takes its own ope
     ops.Release: Engine.release,
     ops.Forfeit: Engine.forfeit,
     ops.Read: Engine.read,
+    ops.Peek: Engine.peek,
     ops.NoteAttempt: Engine.note_attempt,
     ops.Settle: Engine.settle,
     ops.SettleOne: Engine.settle_one,
@@ -309,8 +354,21 @@ HANDLERS: dict[type, Callable[[Engine, Any], Any]] = {  # each takes its own ope
     ops.Revive: Engine.revive,
     ops.DropDead: Engine.drop_dead,
     ops.Remember: Engine.remember,
+    ops.ForgetAddress: Engine.forget_address,
     ops.Known: Engine.known,
 }
+
+
+def fair_share(counts: Iterable[int], limit: int) -> int:
+    """Return how many each may have at most, so that all together have no more than the limit."""
+    share = 0
+    ascending = sorted(counts)
+    for place, count in enumerate(ascending):
+        share = limit // (len(ascending) - place)
+        if count > share:
+            break
+        limit -= count
+    return share
 
 
 def _digest(mail: Mail) -> bytes:

@@ -45,6 +45,7 @@ class MailFile:
         self._state = EngineState(limits)
         self._db: sqlite3.Connection | None = None
         self._inode = 0
+        self.has_written = False  # the last transaction has changed the file
         try:
             self._open()
         except OSError as problem:
@@ -59,24 +60,29 @@ class MailFile:
     def totals(self) -> Totals:
         return self._state.totals
 
-    def write(self, operations: list[Operation[Any]]) -> list[Any]:
+    def write(self, operations: list[Operation[Any]], *, must_write: bool = False) -> list[Any]:
         """Execute operations in one transaction; return the outcome of each.
 
-        If the transaction fails, raise OSError or sqlite3.Error; then nothing has changed.
+        If the transaction fails, raise OSError or sqlite3.Error; then nothing has changed. With
+        `must_write`, it also fails if it changes nothing and the disk cannot be written.
         """
         db = self._open()
+        changes = db.total_changes
         state = self._state
         tables = SqlTables(db)
         engine = Engine(tables, state)
         try:
             tables.begin()
             outcomes = [engine.apply(operation) for operation in operations]
+            if must_write:
+                state.sequence.reserve()  # SQLite does not write a value that is the same
             tables.commit(state.sequence.reserved if state.sequence.has_reserved else None)
         except BaseException:
             state.rollback()
             self._roll_back(db)
             raise
         state.commit()
+        self.has_written = db.total_changes != changes
         return outcomes
 
     def _roll_back(self, db: sqlite3.Connection) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -31,7 +32,16 @@ class MemoryTables:
         self._boxes: dict[str, dict[int, Mail]] = {}
         self._dead: dict[int, DeadLetter] = {}
         self._keys: dict[tuple[str, str], KeyRecord] = {}
-        self._known: dict[str, float] = {}
+        self._known: dict[str, KnownAddress] = {}
+
+    def copy(self) -> MemoryTables:
+        """Return tables of their own with the same contents."""
+        tables = MemoryTables()
+        tables._boxes = {address: dict(box) for address, box in self._boxes.items()}
+        tables._dead = dict(self._dead)
+        tables._keys = {name: replace(key) for name, key in self._keys.items()}
+        tables._known = dict(self._known)
+        return tables
 
     def insert(self, mail: Mail) -> None:
         self._boxes.setdefault(mail.address, {})[mail.id] = mail
@@ -46,10 +56,10 @@ class MemoryTables:
     def update(self, mail: Mail) -> None:
         self._boxes[mail.address][mail.id] = mail
 
-    def delete(self, address: str, first: int, last: int) -> list[int]:
+    def delete(self, address: str, first: int, last: int) -> list[tuple[str, int]]:
         box = self._boxes.get(address, {})
-        ids = [number for number in box if first <= number <= last]
-        return [len(box.pop(number).payload) for number in ids]
+        mail = [box.pop(number) for number in list(box) if first <= number <= last]
+        return [(each.account, len(each.payload)) for each in mail]
 
     def expired(self, now: float, limit: int) -> list[tuple[str, int]]:
         every = (mail for box in self._boxes.values() for mail in box.values())
@@ -74,11 +84,25 @@ class MemoryTables:
             if key.id == old:
                 key.id, key.outcome = new, None
 
-    def forget_keys(self, before: float) -> int:
-        chosen = [name for name, key in self._keys.items() if key.kept_at < before]
-        for name in chosen:
-            del self._keys[name]
-        return len(chosen)
+    def forget_keys_before(self, when: float) -> int:
+        return self._forget([key for key in self._keys.values() if key.kept_at < when])
+
+    def count_keys(self) -> int:
+        return len(self._keys)
+
+    def keys_by_account(self) -> dict[str, int]:
+        return Counter(key.account for key in self._keys.values())
+
+    def forget_oldest_keys(self, account: str, max_count: int) -> int:
+        keys = sorted(
+            (key for key in self._keys.values() if key.account == account), key=attrgetter("id")
+        )
+        return self._forget(keys[: len(keys) - max_count])
+
+    def _forget(self, keys: list[KeyRecord]) -> int:
+        for key in keys:
+            del self._keys[key.sender, key.key]
+        return len(keys)
 
     def insert_dead(self, letter: DeadLetter) -> None:
         self._dead[letter.mail.id] = letter
@@ -99,17 +123,25 @@ class MemoryTables:
             and (chosen.buried_before is None or letter.buried_at < chosen.buried_before)
         )
 
-    def delete_dead(self, ids: list[int]) -> list[tuple[str, int]]:
-        letters = [self._dead.pop(number) for number in set(ids) if number in self._dead]
-        return [(letter.mail.address, len(letter.mail.payload)) for letter in letters]
+    def oldest_dead(self, account: str) -> int | None:
+        letters = self._dead.values()
+        return min((each.mail.id for each in letters if each.mail.account == account), default=None)
 
-    def remember(self, address: str, now: float, max_count: int) -> None:
-        self._known[address] = now
+    def delete_dead(self, ids: list[int]) -> list[tuple[str, str, int]]:
+        found = [self._dead.pop(number).mail for number in set(ids) if number in self._dead]
+        return [(mail.address, mail.account, len(mail.payload)) for mail in found]
+
+    def remember(self, known: KnownAddress, max_count: int) -> None:
+        self._known[known.address] = known
         while len(self._known) > max_count:
-            del self._known[min(self._known, key=lambda each: (self._known[each], each))]
+            earliest = min(self._known.values(), key=attrgetter("seen_at", "address"))
+            del self._known[earliest.address]
+
+    def forget(self, address: str) -> None:
+        self._known.pop(address, None)
 
     def known(self, since: float) -> list[KnownAddress]:
-        return [KnownAddress(each, at) for each, at in sorted(self._known.items()) if at >= since]
+        return [each for _, each in sorted(self._known.items()) if each.seen_at >= since]
 
 
 class MemoryMailStore:

@@ -8,6 +8,8 @@
     disk.crash(is_synced=False)    # `store` is dead; what was not durable is lost
     store = disk.start()
 
+A crash may also tear the last page: the transactions whose outcomes were not delivered are lost.
+
 Nothing depends on threads, clocks or chance, so a seeded simulation can be replayed.
 """
 
@@ -28,7 +30,7 @@ class SimulatedDisk:
     """What survives a crash."""
 
     def __init__(self, limits: MailLimits) -> None:
-        self.engine = Engine(MemoryTables(), EngineState(limits))
+        self.engine: Engine[MemoryTables] = Engine(MemoryTables(), EngineState(limits))
         self._store: SimulatedMailStore | None = None
 
     def start(self) -> SimulatedMailStore:
@@ -37,9 +39,14 @@ class SimulatedDisk:
         self._store = SimulatedMailStore(self.engine)
         return self._store
 
-    def crash(self, *, is_synced: bool) -> None:
-        """End the run; what waits is synced at the last moment, or lost."""
+    def crash(self, *, is_synced: bool, is_torn: bool = False) -> None:
+        """End the run; what waits is synced at the last moment, or lost.
+
+        With `is_torn`, what was synced is lost, too, if the bus was not told of it.
+        """
         store, self._store = self._store, None
+        if store and is_torn:
+            store.tear()
         if store:
             if is_synced:
                 store.sync()
@@ -52,12 +59,14 @@ class SimulatedDisk:
 class SimulatedMailStore:
     """A `MailStore` whose operations wait for the test."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine[MemoryTables]) -> None:
         self.is_failing = False
         self.is_dead = False
         self._engine = engine
         self._waiting: list[tuple[Operation[Any], Done[Any]]] = []
         self._outcomes: list[tuple[Done[Any], Any]] = []
+        # What there was before the first transaction whose outcomes were not delivered.
+        self._before: tuple[MemoryTables, EngineState] | None = None
 
     @property
     def waiting(self) -> int:
@@ -76,10 +85,18 @@ class SimulatedMailStore:
 
     def sync(self, count: int | None = None) -> None:
         """Commit the first `count` operations, or all of them."""
+        if self._before is None and self._waiting:
+            self._before = self._engine.tables.copy(), self._engine.state.copy()
         for operation, done in self._next(count):
             self._outcomes.append((done, self._engine.apply(operation)))
         self._engine.state.commit()
         self.is_failing = False
+
+    def tear(self) -> None:
+        """Undo all transactions whose outcomes were not delivered."""
+        if self._before is not None:
+            self._engine.tables, self._engine.state = self._before
+            self._outcomes.clear()
 
     def fail(self, problem: str, count: int | None = None) -> None:
         """Fail the first `count` operations as on a broken disk, or all of them."""
@@ -89,6 +106,7 @@ class SimulatedMailStore:
 
     def deliver(self) -> None:
         """Call back with the outcomes that are there."""
+        self._before = None
         outcomes, self._outcomes = self._outcomes, []
         for done, outcome in outcomes:
             if not self.is_dead:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +18,7 @@ from typing import Any, TypeVar
 import structlog
 
 from busd.bus.mail import MailLimits, StoreBusy, StoreFailed, Totals
-from busd.bus.mail_store import Done, Keep, Operation
+from busd.bus.mail_store import Done, Expire, Keep, Operation
 from busd.errors import ConfigError
 from busd.journal.database import is_damage
 from busd.mail.file import MailFile
@@ -27,6 +28,7 @@ log = structlog.get_logger("busd.mail")
 R = TypeVar("R")
 Schedule = Callable[[Callable[[], None]], object]
 Batch = list[tuple[Operation[Any], Done[Any]]]
+_SLICE = 100  # outcomes delivered per turn of the loop: about 2 ms
 
 
 class SqliteMailStore:
@@ -44,7 +46,9 @@ class SqliteMailStore:
         # Of the loop
         self._waiting: Batch = []
         self._waiting_bytes = 0
-        self._count = 0  # of operations that have no outcome yet
+        self._count = 0  # of operations whose outcome was not delivered yet
+        self._is_due = False  # `_hand_over` is scheduled
+        self._ended: deque[tuple[tuple[Operation[Any], Done[Any]], Any]] = deque()
         # Of both, under the lock of `_changed`
         self._changed = threading.Condition()
         self._batch: Batch | None = None
@@ -74,11 +78,16 @@ class SqliteMailStore:
             self._waiting_bytes += len(operation.mail.payload)
         self._count += 1
         self._waiting.append((operation, done))
-        if self._batch is None:
-            self._hand_over()
+        if self._batch is None and not self._is_due:
+            # In the next turn: else half of the commits have only the first message of a chunk.
+            self._is_due = True
+            self._schedule(self._hand_over)
         return None
 
     def _hand_over(self) -> None:
+        self._is_due = False
+        if self._batch is not None or not self._waiting:
+            return
         with self._changed:
             self._batch, self._waiting = self._waiting, []
             self._changed.notify_all()
@@ -92,7 +101,14 @@ class SqliteMailStore:
             self._batch = self._outcomes = None
         if self._waiting:
             self._hand_over()
-        for (operation, done), outcome in zip(batch, outcomes, strict=True):
+        self._ended.extend(zip(batch, outcomes, strict=True))
+        if len(self._ended) == len(batch):  # else a slice is scheduled
+            self._deliver_slice()
+
+    def _deliver_slice(self) -> None:
+        """Deliver some outcomes; a batch may have 10,000, which would hold the loop."""
+        for _ in range(min(_SLICE, len(self._ended))):
+            (operation, done), outcome = self._ended.popleft()
             self._count -= 1
             if isinstance(operation, Keep):
                 self._waiting_bytes -= len(operation.mail.payload)
@@ -100,16 +116,21 @@ class SqliteMailStore:
                 done(outcome)
             except Exception:  # a bug of ours: the others get their outcomes
                 log.exception("mail.broken", operation=type(operation).__name__)
+        if self._ended:
+            self._schedule(self._deliver_slice)
 
     # At the end: this waits
 
     def close(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
+        self._hand_over()
         with self._changed:
             if self._is_checking:
                 self._file.interrupt()
         while self._batch is not None and self._has_outcomes(deadline):
             self._deliver()
+        while self._ended:
+            self._deliver_slice()
         with self._changed:
             self._is_stopping = True
             self._changed.notify_all()
@@ -158,7 +179,9 @@ class SqliteMailStore:
 
     def _write(self, operations: list[Operation[Any]]) -> list[Any]:
         try:
-            outcomes = self._file.write(operations)
+            # What only reads works on a full disk, too: so something has to be written each second.
+            must_write = self.is_failing and any(type(each) is Expire for each in operations)
+            outcomes = self._file.write(operations, must_write=must_write)
         except (sqlite3.Error, OSError, ConfigError) as problem:
             self._note_failure(problem)
             return [StoreFailed(str(problem))] * len(operations)
@@ -168,7 +191,8 @@ class SqliteMailStore:
                 return [self._write([operation])[0] for operation in operations]
             log.exception("mail.broken", operation=type(operations[0]).__name__)
             return [StoreFailed(str(problem))]
-        self._note_success()
+        if self._file.has_written:
+            self._note_success()
         return outcomes
 
     def _note_failure(self, problem: Exception) -> None:

@@ -61,6 +61,10 @@ class Sequence:
             self.reserved = self.last + self.BLOCK
         return self.last
 
+    def reserve(self) -> None:
+        """Reserve one number more, so that something is recorded in this transaction."""
+        self.reserved += 1
+
     @property
     def has_reserved(self) -> bool:
         """Whether `reserved` has to be recorded in this transaction."""
@@ -81,17 +85,27 @@ class EngineState:
     def __init__(self, limits: MailLimits, last: int = 0, reserved: int = 0) -> None:
         self.limits = limits
         self.boxes: Undoable[str, Totals] = Undoable()
+        self.accounts: Undoable[str, Totals] = Undoable()  # by sending identity
         self.claims: Undoable[str, Box] = Undoable()
         self.sequence = Sequence(last, reserved)
         self.totals = self._totals_before = NOTHING
 
+    def copy(self) -> EngineState:
+        """Return a state of its own that is the same; to be called between transactions."""
+        state = EngineState(self.limits, self.sequence.last, self.sequence.reserved)
+        state.boxes.update(self.boxes)
+        state.accounts.update(self.accounts)
+        state.claims.update(self.claims)
+        state.totals = state._totals_before = self.totals
+        return state
+
     def commit(self) -> None:
-        for part in (self.boxes, self.claims, self.sequence):
+        for part in (self.boxes, self.accounts, self.claims, self.sequence):
             part.commit()
         self._totals_before = self.totals
 
     def rollback(self) -> None:
-        for part in (self.boxes, self.claims, self.sequence):
+        for part in (self.boxes, self.accounts, self.claims, self.sequence):
             part.rollback()
         self.totals = self._totals_before
 
@@ -104,9 +118,36 @@ class EngineState:
         self.boxes.put(address, box if box.count or box.dead else None)
         self.totals = _sum(self.totals, count, size, dead, dead_bytes)
 
-    def full(self, address: str, size: int) -> BoxFull | None:
+    def charge(self, account: str, count: int, size: int) -> None:
+        """Change the counts of a sending identity; mail of nobody in particular has none."""
+        if account:
+            self._charge(account, count, size, 0, 0)
+
+    def charge_dead(self, account: str, count: int, size: int) -> None:
+        """Change the counts of the dead letters that a sending identity has caused."""
+        self._charge(account, 0, 0, count, size)
+
+    def _charge(self, account: str, count: int, size: int, dead: int, dead_bytes: int) -> None:
+        used = _sum(self.accounts.get(account, NOTHING), count, size, dead, dead_bytes)
+        self.accounts.put(account, used if used.count or used.dead else None)
+
+    def most_dead(self) -> str | None:
+        """Return the identity with the most dead letters if there are too many, else None."""
+        accounts, totals = self.accounts, self.totals
+        if totals.dead > self.limits.dead_count:
+            return max(accounts, key=lambda account: accounts[account].dead)
+        if totals.dead_bytes > self.limits.dead_bytes:
+            return max(accounts, key=lambda account: accounts[account].dead_bytes)
+        return None
+
+    def full(self, address: str, account: str, size: int) -> BoxFull | None:
         """Return the limit that one more mail would exceed, if any."""
         limits, box, totals = self.limits, self.boxes.get(address, NOTHING), self.totals
+        used = self.accounts.get(account, NOTHING)
+        if used.count >= limits.identity_count:
+            return BoxFull("identity_count", limits.identity_count)
+        if used.bytes + size > limits.identity_bytes:
+            return BoxFull("identity_bytes", limits.identity_bytes)
         if box.count >= limits.box_count:
             return BoxFull("box_count", limits.box_count)
         if box.bytes + size > limits.box_bytes:

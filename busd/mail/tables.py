@@ -8,11 +8,13 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from busd.bus.mail import DeadFilter, DeadLetter, KnownAddress, Mail
 from busd.mail.engine import KeyRecord
 from busd.mail.state import EngineState
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 APPLICATION_ID = 0x6275736D  # "busm": tells our file from another program's
 
 # Payloads are last: SQLite then need not read a long one to get at the rest of its row. An index by
@@ -21,15 +23,15 @@ _COLUMNS = """
     id INTEGER PRIMARY KEY,
     address TEXT,
     sender TEXT,
-    message_id TEXT,
+    message_id, -- without a type: a number stays a number
     kept_at REAL,
     expires_at REAL,
+    account TEXT,
     idempotency_key TEXT,
-    caused_by TEXT,
-    hops INTEGER,
     attempts INTEGER,
     not_before REAL,
     reason TEXT,
+    hops INTEGER,
 """
 SCHEMA = f"""
 BEGIN;
@@ -37,18 +39,20 @@ CREATE TABLE mail ({_COLUMNS} payload BLOB);
 CREATE INDEX mail_by_address ON mail (address);
 CREATE INDEX mail_by_expiry ON mail (expires_at);
 CREATE TABLE dead ({_COLUMNS} buried_at REAL, payload BLOB);
+CREATE INDEX dead_by_account ON dead (account);
 CREATE TABLE key (
     id INTEGER PRIMARY KEY,
     sender TEXT,
     key TEXT,
     digest BLOB,
-    message_id TEXT,
+    message_id,
     kept_at REAL,
+    account TEXT,
     outcome BLOB
 );
 CREATE UNIQUE INDEX key_by_sender ON key (sender, key);
 CREATE INDEX key_by_time ON key (kept_at);
-CREATE TABLE known (address TEXT PRIMARY KEY, seen_at REAL) WITHOUT ROWID;
+CREATE TABLE known (address TEXT PRIMARY KEY, seen_at REAL, is_first_hand INTEGER) WITHOUT ROWID;
 CREATE INDEX known_by_time ON known (seen_at);
 CREATE TABLE sequence (reserved INTEGER);
 INSERT INTO sequence VALUES (0);
@@ -64,7 +68,9 @@ _INSERT = f"INSERT INTO mail ({_NAMES}) VALUES ({_MARKS})"
 _READ = f"SELECT {_NAMES} FROM mail WHERE address = ? AND id > ? ORDER BY id LIMIT ?"
 _FIND = f"SELECT {_NAMES} FROM mail WHERE id = ? AND address = ?"
 _UPDATE = "UPDATE mail SET attempts = ?, not_before = ?, reason = ? WHERE id = ?"
-_DELETE = "DELETE FROM mail WHERE address = ? AND id BETWEEN ? AND ? RETURNING length(payload)"
+_DELETE = """
+DELETE FROM mail WHERE address = ? AND id BETWEEN ? AND ? RETURNING account, length(payload)
+"""
 _EXPIRED = "SELECT address, id FROM mail WHERE expires_at <= ? ORDER BY expires_at, id LIMIT ?"
 _INSERT_DEAD = f"INSERT INTO dead ({_NAMES}, buried_at) VALUES ({_MARKS}, ?)"
 _CHOSEN = """
@@ -73,8 +79,12 @@ AND :sender IN ('', sender) AND (:before IS NULL OR buried_at < :before) ORDER B
 """
 _READ_DEAD = f"SELECT {_NAMES}, buried_at {_CHOSEN} LIMIT :limit"
 _FIND_DEAD = f"SELECT {_NAMES}, buried_at FROM dead WHERE id = ?"
-_DELETE_DEAD = "DELETE FROM dead WHERE id = ? RETURNING address, length(payload)"
-_COUNT = "SELECT address, count(*), sum(length(payload)) FROM {} GROUP BY address"
+_DELETE_DEAD = "DELETE FROM dead WHERE id = ? RETURNING address, account, length(payload)"
+_COUNT = "SELECT {0}, count(*), sum(length(payload)) FROM {1} GROUP BY {0}"
+_FORGET_OLDEST_KEYS = """
+DELETE FROM key WHERE account = :account
+AND id <= (SELECT id FROM key WHERE account = :account ORDER BY id DESC LIMIT 1 OFFSET :max_count)
+"""
 _FORGET_EARLIEST = """
 DELETE FROM known WHERE address IN
 (SELECT address FROM known ORDER BY seen_at DESC, address DESC LIMIT -1 OFFSET ?)
@@ -102,11 +112,15 @@ class SqlTables:
         self._db.execute("COMMIT")
 
     def load(self, state: EngineState) -> None:
-        """Count what there is per address."""
-        for address, count, size in self._db.execute(_COUNT.format("mail")):
+        """Count what there is per address and per sending identity."""
+        for address, count, size in self._db.execute(_COUNT.format("address", "mail")):
             state.add(address, count, size)
-        for address, count, size in self._db.execute(_COUNT.format("dead")):
+        for account, count, size in self._db.execute(_COUNT.format("account", "mail")):
+            state.charge(account, count, size)
+        for address, count, size in self._db.execute(_COUNT.format("address", "dead")):
             state.add(address, dead=count, dead_bytes=size)
+        for account, count, size in self._db.execute(_COUNT.format("account", "dead")):
+            state.charge_dead(account, count, size)
         state.commit()
 
     def _flush(self) -> None:
@@ -132,9 +146,9 @@ class SqlTables:
     def update(self, mail: Mail) -> None:
         self._db.execute(_UPDATE, (mail.attempts, mail.not_before, mail.reason, mail.id))
 
-    def delete(self, address: str, first: int, last: int) -> list[int]:
+    def delete(self, address: str, first: int, last: int) -> list[tuple[str, int]]:
         self._flush()
-        return [size for (size,) in self._db.execute(_DELETE, (address, first, last)).fetchall()]
+        return self._db.execute(_DELETE, (address, first, last)).fetchall()
 
     def expired(self, now: float, limit: int) -> list[tuple[str, int]]:
         self._flush()
@@ -148,8 +162,8 @@ class SqlTables:
         return KeyRecord(*row) if row else None
 
     def put_key(self, key: KeyRecord) -> None:
-        values = (key.id, key.sender, key.key, key.digest, key.message_id, key.kept_at, key.outcome)
-        self._db.execute("INSERT OR REPLACE INTO key VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+        values = msgspec.structs.astuple(key)
+        self._db.execute("INSERT OR REPLACE INTO key VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
 
     def set_outcome(self, number: int, outcome: bytes) -> None:
         self._db.execute("UPDATE key SET outcome = ? WHERE id = ?", (outcome, number))
@@ -157,8 +171,18 @@ class SqlTables:
     def renumber_key(self, old: int, new: int) -> None:
         self._db.execute("UPDATE key SET id = ?, outcome = NULL WHERE id = ?", (new, old))
 
-    def forget_keys(self, before: float) -> int:
-        return self._db.execute("DELETE FROM key WHERE kept_at < ?", (before,)).rowcount
+    def forget_keys_before(self, when: float) -> int:
+        return self._db.execute("DELETE FROM key WHERE kept_at < ?", (when,)).rowcount
+
+    def count_keys(self) -> int:
+        return int(self._db.execute("SELECT count(*) FROM key").fetchone()[0])
+
+    def keys_by_account(self) -> dict[str, int]:
+        return dict(self._db.execute("SELECT account, count(*) FROM key GROUP BY account"))
+
+    def forget_oldest_keys(self, account: str, max_count: int) -> int:
+        values = {"account": account, "max_count": max_count}
+        return self._db.execute(_FORGET_OLDEST_KEYS, values).rowcount
 
     # Dead letters
 
@@ -177,19 +201,29 @@ class SqlTables:
         values = {**_values(chosen), "after": 0}
         return [number for (number,) in self._db.execute(f"SELECT id {_CHOSEN}", values)]
 
-    def delete_dead(self, ids: list[int]) -> list[tuple[str, int]]:
+    def oldest_dead(self, account: str) -> int | None:
+        query = "SELECT id FROM dead WHERE account = ? ORDER BY id LIMIT 1"
+        row = self._db.execute(query, (account,)).fetchone()
+        return row[0] if row else None
+
+    def delete_dead(self, ids: list[int]) -> list[tuple[str, str, int]]:
         found = (self._db.execute(_DELETE_DEAD, (number,)).fetchall() for number in ids)
         return [row for rows in found for row in rows]
 
     # Known addresses
 
-    def remember(self, address: str, now: float, max_count: int) -> None:
-        self._db.execute("INSERT OR REPLACE INTO known VALUES (?, ?)", (address, now))
+    def remember(self, known: KnownAddress, max_count: int) -> None:
+        row = known.address, known.seen_at, known.is_first_hand
+        self._db.execute("INSERT OR REPLACE INTO known VALUES (?, ?, ?)", row)
         self._db.execute(_FORGET_EARLIEST, (max_count,))
 
+    def forget(self, address: str) -> None:
+        self._db.execute("DELETE FROM known WHERE address = ?", (address,))
+
     def known(self, since: float) -> list[KnownAddress]:
-        query = "SELECT address, seen_at FROM known WHERE seen_at >= ? ORDER BY address"
-        return [KnownAddress(*row) for row in self._db.execute(query, (since,))]
+        query = "SELECT * FROM known WHERE seen_at >= ? ORDER BY address"
+        rows = self._db.execute(query, (since,))
+        return [KnownAddress(address, at, bool(first)) for address, at, first in rows]
 
 
 def _row(mail: Mail) -> tuple[Any, ...]:

@@ -29,6 +29,8 @@ from busd.journal.entries import Attempt, LogEntry
 from busd.journal.journal import Journal
 from busd.journal.query import tail, trace
 from busd.ops.control import register_control, require_admin
+from busd.ops.dead_letters import register_dead_letters
+from busd.ops.mail_admin import register_mailboxes
 from busd.ops.running import RunningBus
 from busd.plugin.host import PluginStatus
 from busd.rpc.endpoint import Asker
@@ -213,6 +215,8 @@ def admin_methods(daemon: RunningBus) -> Methods[RemotePeer]:
         return DEFERRED
 
     register_control(table, daemon)
+    register_mailboxes(table, daemon)
+    register_dead_letters(table, daemon)
     return table
 
 

@@ -9,6 +9,7 @@ import msgspec
 import structlog
 
 from busd import __version__
+from busd.bus.mailboxes import Mailboxes
 from busd.bus.methods import Nothing
 from busd.bus.peer import RemotePeer
 from busd.errors import AccessRefused, Busy
@@ -30,6 +31,20 @@ class BusProcess(msgspec.Struct, rename="camel"):
     start_ticks: int
 
 
+class MailAbout(msgspec.Struct, rename="camel"):
+    """What there is in all mailboxes, and the limits."""
+
+    count: int
+    bytes: int
+    dead: int
+    dead_bytes: int
+    is_failing: bool  # the last attempt to write failed
+    box_count: int  # the limits, as in the settings
+    box_bytes: int
+    total_count: int
+    total_bytes: int
+
+
 class About(msgspec.Struct, rename="camel"):
     """The bus that runs, as the doctor wants to know it."""
 
@@ -39,6 +54,7 @@ class About(msgspec.Struct, rename="camel"):
     state: str
     refused: str  # why the last reload was refused; "" if it was not
     findings: list[Finding]  # what is doubtful of its settings, as seen by the bus
+    mail: MailAbout | None = None
 
 
 class Stopping(msgspec.Struct, rename="camel"):
@@ -62,6 +78,7 @@ def register_control(table: Methods[RemotePeer], daemon: RunningBus) -> None:
             state=daemon.settings.state,
             refused=daemon.last_reload.refused,
             findings=list(find_doubts(daemon.settings)),
+            mail=_mail_about(daemon.bus.mailboxes),
         )
 
     @table.register("bus.reload", Nothing, Reloaded, errors=(AccessRefused, Busy))
@@ -80,6 +97,23 @@ def register_control(table: Methods[RemotePeer], daemon: RunningBus) -> None:
         daemon.is_stopping.set()
         starts_on_demand = any(listener.is_inherited for listener in daemon.listeners)
         return Stopping(daemon.longest_stop_seconds, starts_on_demand)
+
+
+def _mail_about(mailboxes: Mailboxes | None) -> MailAbout | None:
+    if mailboxes is None:
+        return None
+    totals, limits = mailboxes.store.totals, mailboxes.settings
+    return MailAbout(
+        count=totals.count,
+        bytes=totals.bytes,
+        dead=totals.dead,
+        dead_bytes=totals.dead_bytes,
+        is_failing=mailboxes.store.is_failing,
+        box_count=limits.box_count,
+        box_bytes=limits.box_bytes,
+        total_count=limits.total_count,
+        total_bytes=limits.total_bytes,
+    )
 
 
 def require_admin(peer: RemotePeer) -> None:

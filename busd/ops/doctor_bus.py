@@ -17,15 +17,30 @@ from busd import __version__
 from busd.client.client import Client
 from busd.errors import BusdError, CallRefused
 from busd.finding import Finding
-from busd.ops.control import About
+from busd.ops.control import About, MailAbout
+from busd.ops.doctor_bridges import BridgeAbout, PeerAbout, check_bridges, check_sharing
 from busd.ops.doctor_units import held_sockets, is_systemd_host
 from busd.ops.install import Layout
+from busd.ops.mail_admin import MailboxSummary
 from busd.plugin.host import PluginStatus
 from busd.settings.config import Settings
 from busd.wire.bus_address import DEFAULT_PORT, BusAddress, parse_bus_address
 from busd.wire.places import default_listen, find_bus
 
 _PATIENCE_SECONDS = 5.0
+_PAGE, _MAX_PAGES = 1_000, 20
+_NEARLY = 0.9  # of a limit
+_MAX_NAMED = 5  # mailboxes that are nearly full
+
+
+class GatewayAbout(msgspec.Struct):
+    """The gateway that a bus starts, as its plugin describes it."""
+
+    state: str
+    listen: str
+    reason: str = ""
+    restarts: int = 0
+    log: str = ""
 
 
 class AskedBus(msgspec.Struct):
@@ -36,6 +51,10 @@ class AskedBus(msgspec.Struct):
     millis: float
     about: About | None = None
     plugins: list[PluginStatus] = []
+    mailboxes: list[MailboxSummary] = []  # the first ones, if there are very many
+    gateway: GatewayAbout | None = None  # as far as a bus starts it
+    bridges: list[BridgeAbout] = []
+    peers: list[PeerAbout] = []
 
 
 # Where it is
@@ -85,9 +104,26 @@ async def _ask(address: BusAddress) -> AskedBus:
             asked.about = msgspec.convert(await bus.call("bus.about"), About)
             listed = (await bus.call("bus.listPlugins"))["plugins"]
             asked.plugins = msgspec.convert(listed, list[PluginStatus])
+            asked.mailboxes = await _list_mailboxes(bus)
+            asked.gateway = msgspec.convert(await bus.call("gateway.status"), GatewayAbout)
+            bridges = (await bus.call("bridges.list"))["bridges"]
+            asked.bridges = msgspec.convert(bridges, list[BridgeAbout])
+            connections = (await bus.status())["connections"]
+            asked.peers = msgspec.convert(connections, list[PeerAbout])
         except (CallRefused, msgspec.ValidationError):
             pass  # we are no admin there, or it is another version
     return asked
+
+
+async def _list_mailboxes(bus: Client) -> list[MailboxSummary]:
+    found: list[MailboxSummary] = []
+    for _ in range(_MAX_PAGES):
+        after = found[-1].address if found else ""
+        page = await bus.call("bus.listMailboxes", {"after": after, "limit": _PAGE})
+        found += msgspec.convert(page["mailboxes"], list[MailboxSummary])
+        if not page["more"]:
+            break
+    return found
 
 
 def listening_places(asked: AskedBus, places: list[BusAddress]) -> list[BusAddress]:
@@ -164,6 +200,12 @@ def check_bus(layout: Layout, asked: AskedBus) -> Iterator[Finding]:
         words = f"the last reload was refused, the older settings are in use: {asked.about.refused}"
         yield Finding("settings", "problem", words, "fix that, then run busd reload")
     yield from check_plugins(asked.plugins)
+    if asked.gateway is not None:
+        yield from check_gateway(asked.gateway)
+    yield from check_bridges(asked.bridges)
+    yield from check_sharing(asked.peers)
+    if asked.about.mail is not None:
+        yield from check_mail(asked.about.mail, asked.mailboxes)
 
 
 def _check_finding(address: BusAddress, about: About) -> Iterator[Finding]:
@@ -172,6 +214,23 @@ def _check_finding(address: BusAddress, about: About) -> Iterator[Finding]:
     if address.is_loopback and str(sought) not in [str(address), *about.listening]:
         words = f"clients look for a bus at {sought}, where this one does not listen"
         yield Finding("bus", "warning", words, f"export BUSD_ADDRESS={address}")
+
+
+def check_gateway(gateway: GatewayAbout) -> Iterator[Finding]:
+    """Does it run, if it is to run?"""
+    if gateway.state == "running":
+        words = f"it runs at {gateway.listen}"
+        if not gateway.restarts:
+            yield Finding("gateway", "ok", words)
+            return
+        words += f", restarted {gateway.restarts} times, the last time after: {gateway.reason}"
+        yield Finding("gateway", "warning", words, f"its log says more: {gateway.log}")
+    elif gateway.state == "failed":
+        fix = "fix that, then busd gateway restart"
+        yield Finding("gateway", "problem", f"it does not run: {gateway.reason}", fix)
+    elif gateway.state in ("starting", "waiting"):
+        words = f"it is {gateway.state}" + (f" after: {gateway.reason}" if gateway.reason else "")
+        yield Finding("gateway", "warning", words, "look again in a moment")
 
 
 def check_plugins(plugins: list[PluginStatus]) -> Iterator[Finding]:
@@ -188,6 +247,38 @@ def check_plugins(plugins: list[PluginStatus]) -> Iterator[Finding]:
     running = [plugin.name for plugin in plugins if plugin.state == "running"]
     if running:
         yield Finding("plugins", "ok", f"running: {', '.join(running)}")
+
+
+def check_mail(mail: MailAbout, mailboxes: list[MailboxSummary]) -> Iterator[Finding]:
+    """Check that mail can be written, that nothing was given up, and that there is room."""
+    if mail.is_failing:
+        words = "mail cannot be written: durable messages are refused"
+        fix = "the log of the bus says why (mail.*); see to the disk of its state directory"
+        yield Finding("mail", "problem", words, fix)
+    if mail.dead:
+        letters = "1 dead letter" if mail.dead == 1 else f"{mail.dead} dead letters"
+        words = f"{letters}: messages that were given up"
+        fix = "busd dlq ls shows why; busd dlq retry --all, or busd dlq drop --all"
+        yield Finding("mail", "warning", words, fix)
+    full = [
+        box.address
+        for box in mailboxes
+        if box.count > _NEARLY * mail.box_count or box.bytes > _NEARLY * mail.box_bytes
+    ]
+    for address in full[:_MAX_NAMED]:
+        words = f"the mailbox of {address} is over {_NEARLY:.0%} of its limit"
+        fix = f"start who answers for it, busd mailbox purge {address}, or raise mail.box_count"
+        yield Finding("mail", "warning", words, f"{fix} and mail.box_bytes")
+    if len(full) > _MAX_NAMED:
+        words = f"{len(full) - _MAX_NAMED} more mailboxes are over {_NEARLY:.0%} of their limit"
+        yield Finding("mail", "warning", words, "busd mailbox ls")
+    is_full = mail.count > _NEARLY * mail.total_count or mail.bytes > _NEARLY * mail.total_bytes
+    if is_full:
+        words = f"the mailboxes together are over {_NEARLY:.0%} of their limit"
+        fix = "busd mailbox ls; raise mail.total_count and mail.total_bytes"
+        yield Finding("mail", "warning", words, fix)
+    if not (mail.is_failing or mail.dead or full or is_full):
+        yield Finding("mail", "ok", f"{mail.count} messages wait, none was given up")
 
 
 def check_no_bus(

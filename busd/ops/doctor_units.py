@@ -12,7 +12,15 @@ from pathlib import Path
 
 from busd import __version__
 from busd.finding import Finding
-from busd.ops.install import UNITS, Layout, files_for, find_program, read_text, written_by
+from busd.ops.install import (
+    OPTIONAL_UNITS,
+    UNITS,
+    Layout,
+    files_for,
+    find_program,
+    read_text,
+    written_by,
+)
 from busd.wire.bus_address import BusAddress, parse_bus_address
 
 _ASKED = (
@@ -25,6 +33,7 @@ SPARE_FILES = 100  # besides connections: the journal, the listeners, the loop
 _PATIENCE_SECONDS = 5.0
 # In the folder `units` of the state directory: the bus that a guard watches, by its pid.
 _GUARD_FILE = re.compile(r"(busd-guard-[0-9a-f]+)-(keep|[0-9]+)\.pid")
+_LIST_ALL = ("list-units", "--plain", "--no-legend", "--full", "--no-pager", "--all")
 _LIST_UNITS = ("list-units", "--plain", "--no-legend", "--full", "--no-pager", "--state=active")
 
 Facts = dict[str, str]  # what `systemctl show` says of a unit
@@ -48,9 +57,26 @@ def examine_units(layout: Layout, max_connections: int) -> Iterator[Finding]:
     for name, facts in units.items():
         yield from check_unit_file(layout, name, facts)
         yield from check_unit_state(layout, name, facts, units)
+    for name in _optional_units(layout):
+        facts = ask_systemd(layout, name) or {}
+        if facts.get("ActiveState") == "failed":
+            yield _failure(layout, name, facts)
+        elif facts.get("UnitFileState") == "enabled":
+            yield from check_unit_file(layout, name, facts)
     yield from check_service(units["busd.service"], max_connections)
     if layout.flavour == "user":
         yield from check_linger()
+
+
+def _optional_units(layout: Layout) -> list[str]:
+    """Return the optional units; for a template, those of its instances that systemd knows."""
+    found = [name for name in OPTIONAL_UNITS if "@" not in name]
+    for template in (name for name in OPTIONAL_UNITS if "@" in name):
+        words = [*layout.systemctl.split(), *_LIST_ALL, template.replace("@", "@*")]
+        said = run_quietly(words) or ""
+        # One that has failed may have a dot before its name.
+        found += [word for line in said.splitlines() for word in line.split()[:2] if "@" in word]
+    return found
 
 
 def is_systemd_host() -> bool:

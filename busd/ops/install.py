@@ -28,6 +28,10 @@ Flavour = Literal["user", "system"]
 Action = Literal["written", "updated", "unchanged", "kept", "replaced"]
 
 UNITS = ("busd.service", "busd.socket")
+OPTIONAL_UNITS = (
+    "busd-gateway.service",
+    "busd-bridge@.service",
+)  # not enabled by those who install
 _STAMP = re.compile(r"^# busd (\S+) wrote this, sha256 ([0-9a-f]{64})\n\Z", re.M)
 # The sandbox of the system service shows it nothing of what is there.
 _HIDDEN_FROM_SERVICE = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # noqa: S108 - says so
@@ -105,7 +109,7 @@ def files_for(layout: Layout, program: list[str]) -> list[tuple[Path, str, int]]
             _stamped((_unit_templates() / layout.flavour / name).read_text(), command),
             0o644,
         )
-        for name in UNITS
+        for name in (*UNITS, *OPTIONAL_UNITS)
     ]
     places: dict[str, object] = {
         "listen": [f"unix:{layout.socket}", f"tcp://127.0.0.1:{DEFAULT_PORT}"],

@@ -14,6 +14,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from busd import __version__
+from busd.bus.mailboxes import MAIL_EVENTS
 from busd.bus.tally import SECONDS
 from busd.ops.running import RunningBus
 from busd.settings.config import Settings
@@ -61,6 +62,7 @@ class BusCollector(Collector):
         yield from self._counters()
         yield from self._gauges()
         yield from self._journal()
+        yield from self._mail()
         yield from self._plugins()
         yield self._latency()
 
@@ -71,7 +73,9 @@ class BusCollector(Collector):
         handed_over = tally.handed_over(bus.last_call_id)
         succeeded = handed_over - sum(tally.failed.values()) - waiting
         yield CounterMetricFamily(
-            "busd_messages_accepted", "Messages taken from senders.", value=bus.last_call_id
+            "busd_messages_accepted",
+            "Messages taken from senders.",
+            value=tally.accepted(bus.last_call_id),
         )
         yield CounterMetricFamily(
             "busd_messages_unrouted", "Messages nobody was subscribed to.", value=tally.unrouted
@@ -89,6 +93,20 @@ class BusCollector(Collector):
         for rule, count in sorted(tally.refused.items()):
             refusals.add_metric([rule], count)
         yield refusals
+        loops = CounterMetricFamily(
+            "busd_loops_found", "Loops of messages, each once a minute, by rule.", labels=["rule"]
+        )
+        for rule, count in sorted(bus.loops.found.items()):
+            loops.add_metric([rule], count)
+        yield loops
+        looped = CounterMetricFamily(
+            "busd_looping_messages_refused",
+            "Messages refused because they are in a loop, those of plugins included, by rule.",
+            labels=["rule"],
+        )
+        for rule, count in sorted(bus.loops.refused.items()):
+            looped.add_metric([rule], count)
+        yield looped
 
     def _gauges(self) -> Iterator[Metric]:
         daemon = self._daemon
@@ -118,6 +136,27 @@ class BusCollector(Collector):
         info = GaugeMetricFamily("busd_info", "The version that runs.", labels=["version", "loop"])
         info.add_metric([__version__, daemon.settings.loop], 1)
         yield info
+
+    def _mail(self) -> Iterator[Metric]:
+        mailboxes = self._daemon.bus.mailboxes
+        if mailboxes is None:
+            return
+        ends = CounterMetricFamily(
+            "busd_mail", "Messages that were kept, by what became of them.", labels=["event"]
+        )
+        for event in MAIL_EVENTS:
+            ends.add_metric([event], mailboxes.counts[event])
+        yield ends
+        totals = mailboxes.store.totals
+        gauges = {
+            "busd_mail_waiting": ("Messages in all mailboxes.", totals.count),
+            "busd_mail_waiting_bytes": ("Bytes of their payloads.", totals.bytes),
+            "busd_mail_dead_letters": ("Messages that were given up.", totals.dead),
+            "busd_mail_unwritten": ("Operations that wait for the disk.", mailboxes.store.waiting),
+            "busd_mail_failing": ("1 if the last write failed.", mailboxes.store.is_failing),
+        }
+        for name, (about, value) in gauges.items():
+            yield GaugeMetricFamily(name, about, value=value)
 
     def _journal(self) -> Iterator[Metric]:
         journal = self._daemon.journal

@@ -14,25 +14,25 @@ from busd.errors import ConfigError, InvalidParams
 from busd.wire.plain_file import read_plain_file, write_plain_file
 
 OWNER = OWNER_TOKEN
-_FILE, _OWN_FILE = "tokens.json", "token"
+TOKENS_FILE, _OWN_FILE = "tokens.json", "token"
 _MAX_BYTES = 16 * 1024 * 1024
-TOKEN_FILES = (_OWN_FILE, _FILE)
+TOKEN_FILES = (_OWN_FILE, TOKENS_FILE)
 
 
 class TokenStore:
     """The tokens of one bus; the file is rewritten as a whole, and never half."""
 
     def __init__(self, state: Path) -> None:
-        self._path = state / _FILE
+        self._path = state / TOKENS_FILE
         self._own_path = state / _OWN_FILE
 
     def load(self) -> list[TokenRecord]:
         """Read the tokens; makes the owner's if there is none yet."""
-        return [self._load_own(), *self._read()]
+        return [self._load_own(), *self.read()]
 
     def new(self, name: str) -> str:
         """Create and return a token; it is never shown again."""
-        records = self._read()
+        records = self.read()
         if name == OWNER or any(record.name == name for record in records):
             raise InvalidParams(f"there is a token {name!r} already; revoke it first", name=name)
         if not name or not name.isprintable() or len(name) > 64:
@@ -46,7 +46,7 @@ class TokenStore:
         if name == OWNER:
             self._own_path.unlink(missing_ok=True)
             return
-        records = self._read()
+        records = self.read()
         if not any(record.name == name for record in records):
             raise InvalidParams(f"there is no token {name!r}", name=name)
         self._write([record for record in records if record.name != name])
@@ -67,7 +67,8 @@ class TokenStore:
         made_at = datetime.fromtimestamp(self._own_path.lstat().st_mtime, UTC)
         return _record(OWNER, token, made_at)
 
-    def _read(self) -> list[TokenRecord]:
+    def read(self) -> list[TokenRecord]:
+        """Return all tokens but the owner's; raise ConfigError for an unsafe file."""
         try:
             content = read_plain_file(self._path, _MAX_BYTES, follow_links=False)
             records = msgspec.json.decode(content, type=list[TokenRecord])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Generator, Iterable
 from functools import cached_property
+from hashlib import blake2b
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,7 +16,7 @@ from msgspec import UNSET, Raw
 from ulid import ULID
 
 from busd.bus.address import check_address
-from busd.bus.message import NOTHING, Message, Receipt, check_message_id
+from busd.bus.message import NOTHING, DeliveryOptions, Message, Receipt, check_message_id
 from busd.client.incoming import encode_payload
 from busd.errors import NotSubscribed, Refuse, RequestError
 from busd.plugin.declared import bundled_settings, read_tables
@@ -26,7 +27,9 @@ from busd.vocabulary.payload import Payload, author_of, decode_payload, type_nam
 
 if TYPE_CHECKING:
     from busd.bus.access import Identity
+    from busd.bus.peer import Peer
     from busd.plugin.host import PluginSettings
+    from busd.plugin.mail import PluginMail
     from busd.plugin.running import RunningPlugin
     from busd.plugin.tasks import GuardedTasks
 
@@ -93,8 +96,9 @@ class Context:
         """
         running = self._running
         candidate = running.loaded.candidate
-        if candidate.name in bundled_settings() and candidate.is_bundled:
-            return read_tables(self.settings, kind)
+        declared = bundled_settings().get(candidate.name)
+        if declared is not None and candidate.is_bundled:
+            return read_tables(self.settings, kind, declared.within)
         said = self.limits.settings.get(running.name, {})
         return convert(said, kind, f"plugins.settings.{running.name}")
 
@@ -145,30 +149,60 @@ class Context:
         """Send a message without waiting for its acks."""
         self._deliver(to, value, sender, Sent(f"msg_{ULID()}"), UNSET)
 
-    def forward(self, to: str | None = None) -> Sent:
+    def forward(
+        self, to: str | None = None, *, durable: bool = False, patience_seconds: float | None = None
+    ) -> Sent:
         """Forward this message unchanged (payload, sender and id), but never to this plugin.
 
-        Without `to` it goes to the other subscribers of its address.
+        Without `to` it goes to the other subscribers of its address. With `durable` it is kept on
+        the disk before it is handed over, also while nobody answers for `to`. The result is then
+        the answer if it comes within `patience_seconds`, else that it is kept. Forwarded again
+        with the same sender, id and payload it is not delivered again: the result is the first
+        one's. Either way this is one more message of the chain of causes.
         """
         if self._message is None:
             raise RuntimeError("there is no message to forward")
+        if durable and to is None:
+            raise ValueError("a message is kept for another address than the one it came to")
         sent = Sent(self.message_id)
         message = Message(
             sender=self.sender,
             to=self.to if to is None else to,
             message_id=self.message_id,
+            caused_by=self.message_id,
             payload=self.payload,
         )
-        running = self._running
+        running, bus = self._running, self._running.host.bus
         try:
-            running.host.bus.deliver_past(running.peer, message, sent, 0)
+            if durable:
+                message.delivery = _once(message)
+                boxes, allowance = bus.find_mailboxes(), running.peer.allowance
+                boxes.keep(message, sent, 0, allowance, True, patience_seconds)
+            else:
+                bus.deliver_past(running.peer, message, sent, 0)
         except RequestError as fault:
             self._refused(sent, message.to, fault)
         running.host.flush_soon()
         return sent
 
+    def tell(self, client_id: str, value: Any, *, sender: str | None = None) -> Sent:
+        """Send a message directly to the connected peers of a name, before all that waits for it.
+
+        It reaches nobody else, is not kept, and may overtake mail.
+        """
+        sent = Sent(f"msg_{ULID()}")
+        peers = tuple(self._running.host.bus.present(client_id))
+        self._deliver(client_id, value, sender, sent, 0, peers)
+        return sent
+
     def _deliver(
-        self, to: str, value: Any, sender: str | None, sent: Sent, request_id: RequestId
+        self,
+        to: str,
+        value: Any,
+        sender: str | None,
+        sent: Sent,
+        request_id: RequestId,
+        peers: tuple[Peer, ...] | None = None,
     ) -> None:
         running = self._running
         sender = sender or running.peer.name
@@ -177,7 +211,10 @@ class Context:
             check_address(sender)
             check_message_id(sent.message_id)
             message = Message(sender=sender, to=to, message_id=sent.message_id, payload=payload)
-            running.host.bus.deliver(message, sent, request_id, running.peer.allowance)
+            if self._message is not None:
+                message.caused_by = self.message_id
+            bus, allowance = running.host.bus, running.peer.allowance
+            bus.deliver(message, sent, request_id, allowance, peers)
         except RequestError as fault:
             self._refused(sent, to, fault)
         running.host.flush_soon()
@@ -186,6 +223,11 @@ class Context:
         """Log the refusal and settle `sent` with it: a result, not an exception."""
         self.log.warning("message.refused", to=to[:255], reason=fault.message)
         sent.fail(0, fault)
+
+    @property
+    def mail(self) -> PluginMail:
+        """The mail of the addresses that the plugin keeps mail for."""
+        return self._running.mail
 
     def subscribe(self, address: str) -> None:
         """Subscribe to an address or pattern; raise Refuse if that is not allowed."""
@@ -207,6 +249,11 @@ class Context:
                 running.host.bus.unsubscribe(running.peer, address)
         except NotSubscribed:
             pass
+
+    @property
+    def is_stopping(self) -> bool:
+        """True if the bus is about to stop: it accepts no messages and no connections."""
+        return self._running.host.bus.is_stopping
 
     def is_present(self, client_id: str) -> bool:
         """True if a remote peer of that name is on the bus."""
@@ -237,11 +284,12 @@ class Sent:
     One that the bus did not accept has `accepted=False` and the reason in `undelivered`.
     """
 
-    __slots__ = ("_event", "message_id", "receipt")
+    __slots__ = ("_event", "message_id", "receipt", "retry_seconds")
 
     def __init__(self, message_id: str) -> None:
         self.message_id = message_id
         self.receipt: Receipt | None = None
+        self.retry_seconds: float | None = None  # when to try again what was not accepted
         self._event: anyio.Event | None = None
 
     def __await__(self) -> Generator[Any, Any, Receipt]:
@@ -265,9 +313,20 @@ class Sent:
         self.answer(0, _decode_answer(frame).result)
 
     def fail(self, request_id: RequestId, fault: RequestError, /) -> None:
+        retry_seconds = fault.data.get("retrySeconds")
+        self.retry_seconds = retry_seconds if isinstance(retry_seconds, int | float) else None
         self.answer(request_id, Receipt(False, self.message_id, [], fault.message))
 
     def charge(self) -> None: ...
+
+
+def _once(message: Message) -> DeliveryOptions:
+    """Return the options of a message that is delivered once, however often it is forwarded.
+
+    Its payload is part of the key: senders that number their messages begin again with 1.
+    """
+    digest = blake2b(bytes(message.payload), digest_size=16).hexdigest()
+    return DeliveryOptions(durable=True, idempotency_key=f"{message.message_id}:{digest}")
 
 
 def payload_of(value: Any, sender: str, message_id: str = "") -> Raw:

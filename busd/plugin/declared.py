@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from busd.plugin.host import PluginSettings
 
 S = TypeVar("S", bound=msgspec.Struct)
+
+
+def _serve_nothing(settings: object) -> bool:
+    return False
 
 
 def _accept(own: object) -> None:
@@ -38,7 +42,10 @@ class DeclaredSettings(Generic[S]):
 
     Each field of the struct `kind` is a table of the settings file and needs a default. `check`
     raises ConfigError for what the types cannot express. `find_doubts` returns likely mistakes,
-    which do not prevent a start; its second parameter is the table `[plugins]`.
+    which do not prevent a start; its second parameter is the table `[plugins]`. With `within` the
+    fields are tables within a table that another plugin declares: `telegram` within `bridges`.
+    `serves_http` gets all settings and returns whether the gateway shall serve what the plugin has
+    registered with `@plugin.mounts`.
     """
 
     def __init__(
@@ -47,18 +54,27 @@ class DeclaredSettings(Generic[S]):
         *,
         check: Callable[[S], None] = _accept,
         find_doubts: Callable[[S, PluginSettings], Iterable[Finding]] = _doubt_nothing,
+        within: str = "",
+        serves_http: Callable[[Any], bool] = _serve_nothing,
     ) -> None:
         self.kind = kind
         self.check = check
         self.find_doubts = find_doubts
+        self.within = within
+        self.serves_http = serves_http
+
+    def read(self, settings: object) -> S:
+        """Return those settings of a daemon that are declared here."""
+        return read_tables(settings, self.kind, self.within)
 
 
 Declared = DeclaredSettings[Any]  # Any: each plugin has a struct of its own
 
 
-def read_tables(settings: object, kind: type[S]) -> S:
-    """Return those settings of a daemon that are fields of `kind`."""
-    return msgspec.convert(settings, kind, from_attributes=True)
+def read_tables(settings: object, kind: type[S], within: str = "") -> S:
+    """Return those settings of a daemon, or of one of its tables, that are fields of `kind`."""
+    tables = getattr(settings, within) if within else settings
+    return msgspec.convert(tables, kind, from_attributes=True)
 
 
 @cache
@@ -83,28 +99,51 @@ def _import(file: Path) -> Declared:
     return declared
 
 
+class _Table(NamedTuple):
+    """A field of a struct of settings, and who declares it."""
+
+    name: str
+    kind: object
+    default: object
+    owner: str
+
+
 def with_tables(base: type[S], declared: dict[str, Declared]) -> type[S]:
     """Return a struct with the fields of `base` and the tables that each plugin declares.
 
     Raise ConfigError for a table that two of them declare.
     """
-    owners = {field.name: "busd" for field in msgspec.structs.fields(base)}
-    added = []
+    tables = list(_tables_of("", declared))
+    for outer in {its.within for its in declared.values() if its.within}:
+        place = next(number for number, table in enumerate(tables) if table.name == outer)
+        inner = _extended(tables[place].kind, list(_tables_of(outer, declared)), f"{outer}.")
+        tables[place] = tables[place]._replace(kind=inner, default=msgspec.field(default=inner()))
+    extended: type[S] = _extended(base, tables)
+    return extended
+
+
+def _tables_of(within: str, declared: dict[str, Declared]) -> Iterator[_Table]:
     for plugin, its in declared.items():
-        for field in msgspec.structs.fields(its.kind):
-            if field.name in owners:
-                both = f"{owners[field.name]} and the plugin {plugin}"
-                raise ConfigError(f"the table {field.name} is declared by {both}")
-            owners[field.name] = f"the plugin {plugin}"
-            added.append((field.name, field.type, _default_of(field)))
+        for field in msgspec.structs.fields(its.kind) if its.within == within else ():
+            yield _Table(field.name, field.type, _default_of(field), f"the plugin {plugin}")
+
+
+def _extended(base: Any, tables: list[_Table], prefix: str = "") -> Any:
+    """Return a struct type with more fields; Any, because it is made only now."""
+    owners = {field.name: "busd" for field in msgspec.structs.fields(base)}
+    for table in tables:
+        if table.name in owners:
+            both = f"{owners[table.name]} and {table.owner}"
+            raise ConfigError(f"the table {prefix}{table.name} is declared by {both}")
+        owners[table.name] = table.owner
     return msgspec.defstruct(
         base.__name__,
-        added,
+        [(table.name, table.kind, table.default) for table in tables],
         bases=(base,),
         module=base.__module__,
         frozen=True,
         forbid_unknown_fields=True,
-    )  # type: ignore[return-value]  # typed as any struct, not as one of its base
+    )
 
 
 def _default_of(field: msgspec.structs.FieldInfo) -> object:

@@ -13,6 +13,7 @@ from anyio.abc import TaskGroup
 
 from busd.bus.bus import Bus
 from busd.bus.local import MAX_SHOWN, LocalPeer
+from busd.bus.mail import Mail
 from busd.bus.peer import RemotePeer
 from busd.errors import AccessRefused, Busy, InvalidParams, PluginError
 from busd.plugin.loader import BadPlugin, Candidate, LoadedPlugin, find_candidates, load
@@ -55,8 +56,9 @@ class HostSettings(Protocol):
     def state(self) -> str: ...
 
 
-# outdated: it runs, but its files have changed since, and the new version was refused
-PluginState = Literal["running", "outdated", "faulty", "disabled"]
+# outdated: it runs, but its files have changed since, and the new version was refused;
+# gateway: it has dialects and nothing else, so it runs in the process of the gateway
+PluginState = Literal["running", "outdated", "faulty", "disabled", "gateway", "bridge"]
 PluginChange = Literal["started", "restarted", "stopped"]
 
 
@@ -90,12 +92,17 @@ class PluginHost:
         self.refused: dict[str, BadPlugin] = {}  # by origin
         self.stuck: list[RunningPlugin] = []  # cannot be stopped
         self.disabled: list[Candidate] = []
+        self.elsewhere: dict[str, LoadedPlugin] = {}  # by origin; imported, not started: their
+        # dialects run in the gateway, their bridges in processes of their own
         self._flush = flush
         self._is_flush_due = False
         self._schedule: Callable[[Callable[[], None]], object] | None = None
         self._tasks: TaskGroup | None = None
         self._lock = anyio.Lock()
         bus.watchers.append(self)
+        bus.loops.watchers.append(self.on_loop)
+        if bus.mailboxes is not None:
+            bus.mailboxes.watchers.append(self)
 
     @property
     def limits(self) -> PluginSettings:
@@ -147,6 +154,11 @@ class PluginHost:
         async with self._lock:
             candidates = find_candidates(self.limits.folders)
             self.refused.clear()
+            self.elsewhere = {
+                origin: loaded
+                for origin, loaded in self.elsewhere.items()
+                if loaded.candidate in candidates
+            }
             self.disabled = [each for each in candidates if each.name in self.limits.disabled]
             wanted = {each.origin: each for each in candidates if each not in self.disabled}
             for name, loaded in list(self.loaded.items()):
@@ -164,6 +176,8 @@ class PluginHost:
         If that fails, the previous version stays active.
         """
         same = self._from(candidate.origin)
+        if candidate.origin in self.elsewhere:
+            return None
         if same and same.candidate == candidate and self.running[same.plugin.name].is_running:
             return None
         found = await load(candidate, self.limits.start_seconds)
@@ -174,6 +188,11 @@ class PluginHost:
         assert isinstance(found, LoadedPlugin)
         if found.plugin.name in self.limits.disabled:
             self.disabled.append(candidate)
+            return None
+        if found.plugin.has_no_daemon_part:
+            self.elsewhere[candidate.origin] = found
+            if same:
+                await self._stop(same.plugin.name)
             return None
         if same:
             del self.loaded[same.plugin.name]
@@ -252,12 +271,15 @@ class PluginHost:
         for method in running.plugin.methods.values():
             self._register(running, method)
         if running.plugin.checks_by:
-            self.bus.type_checks.by_plugin[running.name] = running.check
+            self.bus.type_checks.by_plugin[running.name] = running.rules.check
             self.bus.take_type_checks()
         if running.plugin.speakers_named_by:
-            self.bus.type_checks.speakers_by_plugin[running.name] = running.speakers_of
+            self.bus.type_checks.speakers_by_plugin[running.name] = running.rules.speakers_of
         if running.plugin.names_checked_by:
-            self.bus.name_checks.by_plugin[running.name] = running.check_name
+            self.bus.name_checks.by_plugin[running.name] = running.rules.check_name
+        if running.plugin.mail_kept_by and self.bus.mailboxes is not None:
+            claims = self.bus.mailboxes.policy.claims_by_plugin
+            claims[running.name] = running.rules.keeps_mail
         log.info("plugin.started", plugin=running.name, version=running.plugin.version)
 
     def _register(self, running: RunningPlugin, method: PluginMethod) -> None:
@@ -283,9 +305,11 @@ class PluginHost:
         log.info("plugin.stopped", plugin=running.name)
 
     def _take_away(self, running: RunningPlugin) -> None:
-        """Unregister its methods and its rules from the bus."""
+        """Unregister its methods and its rules from the bus; mail for its addresses stays."""
         for method in running.plugin.methods:
             self.bus.methods.forget(method)
+        if self.bus.mailboxes is not None:
+            self.bus.mailboxes.policy.claims_by_plugin.pop(running.name, None)
         self.bus.name_checks.by_plugin.pop(running.name, None)
         self.bus.type_checks.speakers_by_plugin.pop(running.name, None)
         if self.bus.type_checks.by_plugin.pop(running.name, None):
@@ -307,11 +331,23 @@ class PluginHost:
 
     def on_peer_joined(self, name: str) -> None:
         for running in self.running.values():
-            running.on_peer("on_peer_joined", name)
+            running.rules.call_hooks("on_peer_joined", name)
 
     def on_peer_left(self, name: str) -> None:
         for running in self.running.values():
-            running.on_peer("on_peer_left", name)
+            running.rules.call_hooks("on_peer_left", name)
+
+    def on_mail(self, mail: Mail) -> None:
+        for running in list(self.running.values()):
+            running.rules.on_mail(mail)
+
+    def on_dead_letter(self, mail: Mail, reason: str) -> None:
+        for running in list(self.running.values()):
+            running.rules.on_dead_letter(mail, reason)
+
+    def on_loop(self, path: tuple[str, ...], rule: str) -> None:
+        for running in list(self.running.values()):
+            running.rules.call_hooks("on_loop", path, rule)
 
     # What the operator sees
 
@@ -332,6 +368,17 @@ class PluginHost:
                 last_fault=bad.reason,
             )
             for bad in refused.values()
+        ]
+        found += [
+            PluginStatus(
+                each.plugin.name,
+                each.plugin.version,
+                origin,
+                "gateway" if each.plugin.dialects else "bridge",
+                about=each.about,
+                types=sorted(each.types),
+            )
+            for origin, each in self.elsewhere.items()
         ]
         found += [
             PluginStatus(candidate.name, "", candidate.origin, "disabled")

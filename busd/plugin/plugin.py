@@ -6,7 +6,7 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -21,10 +21,13 @@ if TYPE_CHECKING:
     from busd.plugin.context import Context
 
 F = TypeVar("F", bound=Callable[..., Any])
+D = TypeVar("D", bound=type[Any])  # a `Dialect`; the layer that defines it is above this one
 Check = Callable[[str, str], str | None]
 NameCheck = Callable[[str, Identity], str | None]
 Speakers = Callable[[str, str, Raw], list[str]]
+MailClaim = Callable[[str], bool]
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+_PATH = re.compile(r"(/[\w.-]+)*(/\{room\})?/?")
 _METHOD = re.compile(r"[a-z][A-Za-z0-9_-]*(\.[a-zA-Z0-9_-]+)+")
 
 
@@ -70,6 +73,13 @@ class PluginMethod(msgspec.Struct, frozen=True):
     admin: bool
 
 
+class BridgeProgram(msgspec.Struct, frozen=True):
+    """What a bridge's own process runs: `async def serve(bridge, table)`."""
+
+    serve: Callable[[Any, Any], Awaitable[None]]  # a `Bridge`, which a layer above defines
+    table: type[msgspec.Struct]  # of its settings
+
+
 class Plugin:
     """The one object called `plugin` in a plugin's module."""
 
@@ -83,7 +93,11 @@ class Plugin:
         self.checks_by: list[Check] = []
         self.names_checked_by: list[NameCheck] = []
         self.speakers_named_by: list[Speakers] = []
+        self.mail_kept_by: list[MailClaim] = []
         self.hooks: dict[str, list[Callable[..., Any]]] = {name: [] for name in HOOKS}
+        self.dialects: dict[str, type[Any]] = {}  # by path; they run in the gateway only
+        self.bridge_program: BridgeProgram | None = None  # it runs in a process of its own
+        self.mounted: list[Callable[..., Any]] = []  # they run in the gateway only
 
     def __repr__(self) -> str:
         return f"<Plugin {self.name}>"
@@ -167,6 +181,65 @@ class Plugin:
         self.names_checked_by.append(_plain(function))
         return function
 
+    def keeps_mail(self, function: MailClaim) -> MailClaim:
+        """Register a plain function that decides for which addresses messages are kept.
+
+        It gets an address and returns whether the plugin starts whoever answers for it. Messages to
+        it are kept on the disk while nobody answers, and `on_mail` is called. Their senders wait
+        for the answer as if somebody were there.
+        """
+        self.mail_kept_by.append(_plain(function))
+        return function
+
+    def gateway(self, path: str) -> Callable[[D], D]:
+        """Register a `Dialect` for the clients that connect to a path of the gateway.
+
+        The path is like `/ws/{room}/`; what stands for `{room}` is passed to the dialect.
+        """
+        if not _PATH.fullmatch(path):
+            raise ValueError(f"the path of a gateway is like /ws/{{room}}/, not {path!r}")
+
+        def registered(dialect: D) -> D:
+            if path in self.dialects:
+                raise ValueError(f"there is a dialect at {path} already")
+            if not re.fullmatch(r"[a-z][a-z0-9_.-]{0,31}", getattr(dialect, "prefix", "")):
+                raise TypeError(f"{_said(dialect)} needs a prefix like web: letters and digits")
+            self.dialects[path] = dialect
+            return dialect
+
+        return registered
+
+    def bridge(self, function: F) -> F:
+        """Register `async def serve(bridge, table)`, which connects another chat system to the bus.
+
+        It runs in a process of its own, once, and gets a `Bridge` that is not entered yet. The
+        annotation of `table` is the struct of the bridge's settings.
+        """
+        if self.bridge_program is not None:
+            raise ValueError(f"there is a bridge already: {_said(self.bridge_program.serve)}")
+        parameters = list(inspect.signature(function).parameters.values())
+        if not inspect.iscoroutinefunction(function) or len(parameters) != 2:
+            raise TypeError(
+                f"{_said(function)} must be `async def {_said(function)}(bridge, table)`"
+            )
+        table = _annotation(function, parameters[1].name, parameters[1].annotation)
+        if not (isinstance(table, type) and issubclass(table, msgspec.Struct)):
+            raise TypeError(f"{_said(function)}: annotate {parameters[1].name} with a struct")
+        self.bridge_program = BridgeProgram(function, table)
+        return function
+
+    def mounts(self, function: F) -> F:
+        """Register an HTTP application of the gateway: an async context manager.
+
+        It gets a `busd.gateway.Site`, yields the routes of Starlette to be served, and lasts as
+        long as the gateway. The gateway imports the plugin only if its `DeclaredSettings` say so:
+        see `serves_http` there.
+        """
+        if len(inspect.signature(function).parameters) != 1:
+            raise TypeError(f"{_said(function)} must take one parameter, the site")
+        self.mounted.append(function)
+        return function
+
     # Hooks: all of them may be used several times
 
     def on_start(self, function: F) -> F:
@@ -189,11 +262,31 @@ class Plugin:
         """Call `def f(name, ctx)` as soon as the last connection of a name is closed."""
         return self._hook("on_peer_left", _plain(function))
 
+    def on_mail(self, function: F) -> F:
+        """Call `def f(address, ctx)` for each message kept for an absent peer of `keeps_mail`."""
+        return self._hook("on_mail", _plain(function))
+
+    def on_dead_letter(self, function: F) -> F:
+        """Call `def f(reason, ctx)` when such a message is given up and no sender learns of it."""
+        return self._hook("on_dead_letter", _plain(function))
+
+    def on_loop(self, function: F) -> F:
+        """Call `def f(path, rule, ctx)` when messages of these addresses are found in a loop."""
+        return self._hook("on_loop", _plain(function))
+
     def _hook(self, name: str, function: F) -> F:
         self.hooks[name].append(function)
         return function
 
     # For the host
+
+    @property
+    def has_no_daemon_part(self) -> bool:
+        """True if it has parts for other processes, and nothing that is to run in the daemon."""
+        rules = (self.checks_by, self.names_checked_by, self.speakers_named_by, self.mail_kept_by)
+        work = (self.handlers, self.methods, *self.hooks.values(), *rules)
+        has_bridge = self.bridge_program is not None
+        return bool(self.dialects or self.mounted or has_bridge) and not any(work)
 
     @property
     def patterns(self) -> list[str]:
@@ -222,7 +315,16 @@ class Plugin:
         raise Refuse(f"{to} takes {taken}; this is {came}")
 
 
-HOOKS = ("on_start", "on_stop", "on_reload", "on_peer_joined", "on_peer_left")
+HOOKS = (
+    "on_start",
+    "on_stop",
+    "on_reload",
+    "on_peer_joined",
+    "on_peer_left",
+    "on_mail",
+    "on_dead_letter",
+    "on_loop",
+)
 
 
 def _check(pattern: str) -> None:

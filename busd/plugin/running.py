@@ -18,7 +18,6 @@ import msgspec
 import structlog
 from msgspec import Raw
 
-from busd.bus.access import Identity
 from busd.bus.bucket import Bucket
 from busd.bus.local import LocalPeer
 from busd.bus.message import Ack, Message
@@ -27,7 +26,9 @@ from busd.client.incoming import failed_ack
 from busd.errors import AccessRefused, Busy, InvalidParams, PluginError, Refuse, RequestError
 from busd.plugin.context import Context, payload_of
 from busd.plugin.loader import LoadedPlugin
+from busd.plugin.mail import PluginMail
 from busd.plugin.plugin import PluginMethod
+from busd.plugin.rules import PluginRules
 from busd.plugin.tasks import GuardedTasks, is_fault
 from busd.rpc.endpoint import Asker
 from busd.rpc.envelope import RequestId
@@ -62,6 +63,9 @@ class RunningPlugin:
         self._leaves_peer = False  # at its end: passed on to the next version
         self.subscriptions: set[str] = set()  # that it asked for; the peer has an earlier one's
         self.tasks: GuardedTasks
+        self.rules = PluginRules(self)
+        self.mail = PluginMail(self)
+        self.held: set[str] = set()  # addresses that it lets get no mail for now
         self.faults = 0
         self.last_fault = ""
         self.handled = 0
@@ -103,6 +107,8 @@ class RunningPlugin:
                 tasks.cancel_scope.cancel()
         finally:
             self.is_running = False
+            for address in list(self.held):
+                self.mail.let_go(address)
             if not self._leaves_peer:
                 self.host.bus.leave(self.peer, "stopped")
             self._has_tried.set()
@@ -313,53 +319,6 @@ class RunningPlugin:
                 raise PluginError(f"plugin {self.name} failed", plugin=self.name) from None
         self.blame(f"method {method.name} took longer than {seconds:g} s")
         raise PluginError(f"plugin {self.name} did not answer in time", plugin=self.name)
-
-    # Hooks and rules: plain functions, called at once
-
-    def on_peer(self, hook: str, name: str) -> None:
-        """Call the plain functions registered for peers that join or leave."""
-        if not self.is_running:
-            return
-        for function in self.plugin.hooks[hook]:
-            try:
-                function(name, Context(self))
-            except BaseException as problem:  # a plain function cannot be cancelled
-                self.blame(hook, problem)
-
-    def check(self, sender: str, type_name: str) -> str | None:
-        """Return the reason why a sender may not send a type, if there is one."""
-        for function in self.plugin.checks_by:
-            try:
-                reason = function(sender, type_name)
-            except BaseException as problem:  # a plain function cannot be cancelled
-                self.blame("checks", problem)
-                return f"plugin {self.name} failed"
-            if reason is not None:
-                return str(reason)
-        return None
-
-    def speakers_of(self, sender: str, type_name: str, payload: Raw) -> list[str]:
-        """Return the other addresses a message is sent as; refuse it if that fails."""
-        found: list[str] = []
-        for function in self.plugin.speakers_named_by:
-            try:
-                found += [str(each) for each in function(sender, type_name, payload)]
-            except BaseException as problem:  # a plain function cannot be cancelled
-                self.blame("names_speakers", problem)
-                raise PluginError(f"plugin {self.name} failed", plugin=self.name) from None
-        return found
-
-    def check_name(self, name: str, identity: Identity) -> str | None:
-        """Return the reason why a connecting peer may not use a name, if there is one."""
-        for function in self.plugin.names_checked_by:
-            try:
-                reason = function(name, identity)
-            except BaseException as problem:  # a plain function cannot be cancelled
-                self.blame("checks_names", problem)
-                continue  # else a fault of one plugin would lock everybody out
-            if reason is not None:
-                return str(reason)
-        return None
 
     def blame(self, what: str, problem: BaseException | None = None) -> None:
         """Record a fault in the log, in the metrics and in the list of plugins."""

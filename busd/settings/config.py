@@ -16,10 +16,12 @@ import msgspec.inspect
 
 from busd.bus.access import Grant, Policy, check_grants
 from busd.bus.delivery import DeliveryLimits
+from busd.bus.loops import LoopLimits
+from busd.bus.mail_policy import MailSettings, check_mail_settings, keep_store_limits
 from busd.bus.quota import QuotaLimits
 from busd.errors import ConfigError
 from busd.journal.settings import JournalSettings
-from busd.plugin.declared import bundled_settings, read_tables, with_tables
+from busd.plugin.declared import bundled_settings, with_tables
 from busd.plugin.host import PluginSettings
 from busd.quantities import Seconds, about
 from busd.settings.bounds import (
@@ -72,6 +74,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     wire: WireLimits = WireLimits()
     delivery: DeliveryLimits = DeliveryLimits()
     quota: QuotaLimits = QuotaLimits()
+    mail: MailSettings = MailSettings()
+    loops: LoopLimits = LoopLimits()
     journal: JournalSettings = JournalSettings()
     tls: TlsSettings = TlsSettings()
     plugins: PluginSettings = PluginSettings()
@@ -107,6 +111,18 @@ def load_settings(path: str | None = None, flags: dict[str, object] | None = Non
         return msgspec.structs.replace(settings, grant=check_grants(settings.grant))
     except ConfigError as problem:
         raise one_line(problem) from None
+
+
+def read_settings(file: str) -> Settings:
+    """Return the settings that a daemon has written for a process that it starts."""
+    try:
+        return msgspec.json.decode(
+            read_plain_file(Path(file), MAX_FILE_BYTES), type=settings_kind()
+        )
+    except OSError as problem:
+        raise ConfigError(f"cannot read {file}: {problem.strerror}") from None
+    except msgspec.MsgspecError as problem:
+        raise ConfigError(f"{file}: {problem}") from None
 
 
 def _sources(path: str | None, flags: dict[str, object]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -217,8 +233,9 @@ def _check_meaning(settings: Settings) -> None:
         if not re.fullmatch(r"[\w.-]+", host):
             raise ConfigError(f"allowed_hosts: {host!r} must be a name, without scheme and port")
     check_grants(settings.grant)
+    check_mail_settings(settings.mail)
     for declared in bundled_settings().values():
-        declared.check(read_tables(settings, declared.kind))
+        declared.check(declared.read(settings))
 
 
 # What a reload can do
@@ -233,6 +250,7 @@ def keep_fixed(old: Settings, new: Settings) -> Settings:
         loop=old.loop,
         log_level=old.log_level,
         journal=msgspec.structs.replace(new.journal, enabled=old.journal.enabled),
+        mail=keep_store_limits(old.mail, new.mail),
     )
 
 
@@ -246,7 +264,8 @@ def _flat(values: msgspec.Struct, prefix: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field in msgspec.structs.fields(values):
         value = getattr(values, field.name)
-        if isinstance(value, msgspec.Struct):
+        # A table that may be missing is one value: it has no members while it is.
+        if isinstance(value, msgspec.Struct) and field.default is not None:
             found |= _flat(value, f"{prefix}{field.name}.")
         else:
             found[prefix + field.name] = value

@@ -17,8 +17,9 @@ class Setting(msgspec.Struct, frozen=True):
     about: str
     default: object  # None if it is not set
     is_list: bool = False
-    is_in_files_only: bool = False  # tables by names that the operator chooses, and their members
-    head: str = ""  # of a table that may be repeated: `[[grant]]`
+    # tables by names that the operator chooses, or that may be missing, and their members
+    is_in_files_only: bool = False
+    head: str = ""  # of a table that may be repeated or missing: `[[grant]]`
     table: str = ""  # of a member: the name of that table
 
 
@@ -37,13 +38,14 @@ def describe(values: msgspec.Struct, prefix: str = "") -> Iterator[Setting]:
 
 def _describe(name: str, kind: inspect.Type, default: object) -> Iterator[Setting]:
     about, plain = _description_of(kind), bare(kind)
-    table = repeated(plain)
     is_dict = isinstance(plain, inspect.DictType)
+    is_table = isinstance(plain, inspect.StructType)  # one that is missing
+    table = plain if isinstance(plain, inspect.StructType) else repeated(plain)
     if table is None:
         is_list = isinstance(plain, inspect.ListType)
         yield Setting(name, about, default, is_list=is_list, is_in_files_only=is_dict)
         return
-    head = f"[{name}.default]" if is_dict else f"[[{name}]]"
+    head = f"[{name}]" if is_table else f"[{name}.default]" if is_dict else f"[[{name}]]"
     yield Setting(name, about, default, is_in_files_only=True, head=head)
     for field in table.fields:
         yield Setting(

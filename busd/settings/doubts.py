@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from busd.errors import ConfigError
 from busd.finding import Finding
-from busd.plugin.declared import bundled_settings, read_tables
+from busd.plugin.declared import bundled_settings
 from busd.settings.config import Settings, setting_names, variable_of, variables
 from busd.wire.bus_address import parse_bus_address
 from busd.wire.sockets import check_place
@@ -56,8 +56,7 @@ def find_doubts(settings: Settings) -> Iterator[Finding]:
             yield _unknown_variable(name, known)
     for plugin, declared in bundled_settings().items():
         if plugin not in settings.plugins.disabled:
-            own = read_tables(settings, declared.kind)
-            yield from declared.find_doubts(own, settings.plugins)
+            yield from declared.find_doubts(declared.read(settings), settings.plugins)
 
 
 def _unknown_variable(name: str, known: set[str]) -> Finding:

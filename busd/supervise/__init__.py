@@ -14,6 +14,12 @@ from __future__ import annotations
 from busd.keeper.folders import make_folder, open_folder, replace_file
 from busd.keeper.launch import Launch
 from busd.supervise.logs import LogLine, LogReader
+from busd.supervise.service import (
+    Service,
+    ServiceState,
+    WantedService,
+    configuration_places,
+)
 from busd.supervise.spawners import Spawners
 from busd.supervise.worker import (
     Report,
@@ -28,11 +34,15 @@ __all__ = [
     "LogLine",
     "LogReader",
     "Report",
+    "Service",
+    "ServiceState",
     "SpawnFailed",
     "Spawner",
     "Spawners",
     "SupervisedProcess",
     "SupervisorSettings",
+    "WantedService",
+    "configuration_places",
     "make_folder",
     "open_folder",
     "replace_file",

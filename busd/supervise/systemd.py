@@ -208,7 +208,7 @@ class SystemdSpawner:
         return ""
 
     async def adopt(self, name: str, unit: str) -> SystemdWorker | None:
-        """Take over the unit of a worker that an earlier daemon started."""
+        """Adopt the unit of a worker that an earlier daemon started."""
         own = unit_name(self._prefix, name)
         if unit not in ("", own) or own not in self._found:
             return None

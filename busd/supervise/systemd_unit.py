@@ -121,7 +121,7 @@ class UnitFiles:
         self._environment.write_text(environment_file(environment_of(launch)))
 
     def skip(self) -> None:
-        """Take what is there as known: it happened before this daemon."""
+        """Record what is there as known: it happened before this daemon."""
         self.new_endings()
 
     def forget_position(self) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 from msgspec import UNSET, Raw
 
-from busd.bus.message import Message
+from busd.bus.message import HandedMessage
 from busd.errors import CallRefused, NoAnswer
 from busd.rpc.envelope import ErrorBody, Failure, LooseEnvelope, Result, encode, read_error
 
@@ -29,14 +29,24 @@ class AckSeen(msgspec.Struct, rename="camel"):
     outcome: str = ""
 
 
+class MailSeen(msgspec.Struct, rename="camel"):
+    """What became of a message that was kept, as the sender reads it."""
+
+    id: int
+    state: str
+    attempts: int = 0
+    duplicate: bool = False
+
+
 class ReceiptSeen(msgspec.Struct, rename="camel"):
     """The result of `sendMessage` as the sender reads it."""
 
     accepted: bool
-    message_id: str
+    message_id: str | int
     acks: list[AckSeen]
     undelivered: str | None = None
     acks_left_out: int = 0
+    mail: MailSeen | None = None
 
 
 class Answer(Generic[R]):
@@ -86,12 +96,15 @@ class Handed:
     """A message that a scripted peer has received; answer it once, twice or never."""
 
     def __init__(self, peer: ScriptedPeer, call_id: int, params: Raw) -> None:
-        message = msgspec.json.decode(params, type=Message)
+        message = msgspec.json.decode(params, type=HandedMessage)
+        self.members = msgspec.json.decode(params, type=dict[str, Raw])
         self._peer = peer
         self.call_id = call_id
         self.sender = "" if message.sender is UNSET else message.sender
         self.to = message.to
         self.message_id = "" if message.message_id is UNSET else str(message.message_id)
+        attempt = message.delivery_attempt
+        self.delivery_attempt = None if attempt is UNSET else attempt  # if the bus said so
         self.raw_payload = bytes(message.payload)
 
     def __repr__(self) -> str:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from busd.bus.access import Grant, Policy
 from busd.bus.authenticator import Authenticator
 from busd.bus.bus import Bus
 from busd.bus.delivery import DeliveryLimits
+from busd.bus.loops import LoopLimits
+from busd.bus.mail_policy import MailSettings
+from busd.bus.mail_store import MailStore
+from busd.bus.mailboxes import Mailboxes
 from busd.bus.message import Outcome
 from busd.bus.methods import methods
 from busd.bus.quota import QuotaLimits
+from busd.mail.memory import MemoryMailStore
 from busd.testing.peer import ScriptedPeer
 from busd.testing.transport import Soon
 from busd.wire.connection import WireLimits
@@ -48,14 +53,23 @@ class MemoryBus:
         *,
         wire: WireLimits | None = None,
         quota: QuotaLimits | None = None,
+        loops: LoopLimits | None = None,
         policy: Policy = "open",
         grants: Iterable[Grant] = (),
         allowed_origins: Iterable[str] = (),
+        mail: MailSettings | None = None,
+        store: MailStore | None = None,
+        clock: FakeClock | None = None,
+        wall_clock: FakeClock | None = None,
     ) -> None:
-        self.clock = FakeClock()
+        """Create a bus; it keeps mail if it has settings for it, by default in memory.
+
+        The time of day of mail is `wall_clock`, by default the same as the clock.
+        """
+        self.clock = clock or FakeClock()
         granted = grants or [Grant(name="everybody", uid=0)]
         authenticator = Authenticator(policy, granted, clock=self.clock)
-        self.core = Bus(methods, limits, authenticator, self.clock, quota)
+        self.core = Bus(methods, limits, authenticator, self.clock, quota, loops)
         self._soon = Soon()
         self.connections = Connections(
             wire or WireLimits(),
@@ -66,6 +80,11 @@ class MemoryBus:
             self.core.end_session,
         )
         self.core.wake = lambda: self._soon.run(self._work)
+        if mail is not None:
+            self.store = store or MemoryMailStore(self.run, mail)
+            self.mailboxes = Mailboxes(self.core, self.store, mail, wall_clock or self.clock)
+            self.core.mailboxes = self.mailboxes
+            self.mailboxes.load(lambda: None)
 
     def connect(
         self,
@@ -91,10 +110,11 @@ class MemoryBus:
         info: object = None,
         web_socket: bool = False,
         chunk: int | None = None,
+        extensions: object = None,
     ) -> ScriptedPeer:
         """Return a peer that has initialized and subscribed; raise CallRefused if it may not."""
         peer = self.connect(client_id, web_socket=web_socket, chunk=chunk)
-        peer.initialize(info=info).check()
+        peer.initialize(info=info, extensions=extensions).check()
         for pattern in subscribe:
             peer.subscribe(pattern)
         return peer
@@ -108,8 +128,13 @@ class MemoryBus:
 
     def sweep(self) -> None:
         """Fail the deliveries and drop the connections whose time is up."""
-        self._soon.run(self.core.sweep)
+        self.run(self.core.sweep)
         self._soon.run(self.connections.sweep)
+
+    def run(self, action: Callable[[], object]) -> None:
+        """Run an action of the bus as the daemon does: what it sends is written out after it."""
+        self._soon.run(action)
+        self._soon.run(self.connections.flush)
 
     def _work(self) -> None:
         """Process a slice of the deferred work of the bus, as the daemon does once per turn."""

@@ -49,9 +49,14 @@ class ScriptedPeer:
 
     # Requests
 
-    def initialize(self, client_id: str | None = None, info: object = None) -> Answer[Any]:
+    def initialize(
+        self, client_id: str | None = None, info: object = None, extensions: object = None
+    ) -> Answer[Any]:
         params = {"clientId": self.name if client_id is None else client_id}
-        return self.call("initialize", params if info is None else params | {"clientInfo": info})
+        given = {"clientInfo": info, "extensions": extensions}
+        return self.call(
+            "initialize", params | {name: value for name, value in given.items() if value}
+        )
 
     def subscribe(self, pattern: str) -> None:
         """Subscribe; raise CallRefused if the bus refuses."""
@@ -62,19 +67,33 @@ class ScriptedPeer:
         self.call("unsubscribe", {"address": pattern}).check()
 
     def send(
-        self, to: str, payload: object, *, sender: str | None = None, message_id: str | None = None
+        self,
+        to: str,
+        payload: object,
+        *,
+        sender: str | None = None,
+        message_id: str | int | None = None,
+        delivery: dict[str, object] | None = None,
+        caused_by: str | None = None,
     ) -> Answer[ReceiptSeen]:
         """Send a message; a `msgspec.Raw` payload goes out byte for byte."""
         answer = self._expect("sendMessage", ReceiptSeen)
-        params = _message(to, payload, sender, message_id)
+        params = _message(to, payload, sender, message_id, delivery, caused_by)
         self.send_frame(encode(Call(answer.request_id, "sendMessage", params)))
         return answer
 
     def notify(
-        self, to: str, payload: object, *, sender: str | None = None, message_id: str | None = None
+        self,
+        to: str,
+        payload: object,
+        *,
+        sender: str | None = None,
+        message_id: str | None = None,
+        delivery: dict[str, object] | None = None,
+        caused_by: str | None = None,
     ) -> None:
         """Send a message as a notification, which has no answer."""
-        params = _message(to, payload, sender, message_id)
+        params = _message(to, payload, sender, message_id, delivery, caused_by)
         self.send_frame(encode(Notification("sendMessage", params)))
 
     def call(self, method: str, params: object) -> Answer[Any]:
@@ -172,7 +191,15 @@ class ScriptedPeer:
 
 
 def _message(
-    to: str, payload: object, sender: str | None, message_id: str | None
+    to: str,
+    payload: object,
+    sender: str | None,
+    message_id: str | int | None,
+    delivery: dict[str, object] | None,
+    caused_by: str | None,
 ) -> dict[str, object]:
-    given = {"from": sender, "to": to, "messageId": message_id, "payload": payload}
-    return {name: value for name, value in given.items() if value is not None}
+    given: dict[str, object] = {"from": sender, "to": to, "messageId": message_id}
+    given |= {"delivery": delivery, "causedBy": caused_by}
+    return {name: value for name, value in given.items() if value is not None} | {
+        "payload": payload
+    }

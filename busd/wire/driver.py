@@ -7,6 +7,7 @@ thing, so `trio_transport.py` provides the same interface with one task for all 
 
 from __future__ import annotations
 
+import contextvars
 import socket
 from collections.abc import Callable, Generator
 from typing import Any, Protocol
@@ -55,6 +56,18 @@ def scheduler() -> Schedule:
     import trio
 
     return trio.lowlevel.current_trio_token().run_sync_soon
+
+
+def thread_scheduler() -> Schedule:
+    """Return the function by which other threads schedule a call on the running loop."""
+    if sniffio.current_async_library() == "asyncio":
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        # That of the loop, not of the thread: what is called must find out on which loop it runs.
+        context = contextvars.copy_context()
+        return lambda function: loop.call_soon_threadsafe(function, context=context)
+    return scheduler()
 
 
 class Promise(Protocol):

@@ -10,7 +10,12 @@ from urllib.parse import urlsplit
 import msgspec
 from websockets.http11 import Request
 
-_PROXY_HEADERS = {"forwarded", "via", "x-real-ip"}
+# Not all proxies send the first ones; those of large networks have their own.
+_PROXY_HEADERS = {
+    *("forwarded", "via", "x-real-ip", "x-forwarded", "x-client-ip", "true-client-ip"),
+    *("cdn-loop", "cf-connecting-ip", "fly-client-ip", "fastly-client-ip"),
+    *("x-cluster-client-ip", "x-original-forwarded-for", "x-envoy-external-address"),
+}
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
@@ -100,8 +105,13 @@ def _is_same_site(origin: str, host: str) -> bool:
 
 def is_forwarded(request: Request) -> bool:
     """Return whether a proxy forwarded the request, so that its sender is not the client."""
-    names = {name.lower() for name in request.headers}
-    return bool(names & _PROXY_HEADERS) or any(name.startswith("x-forwarded-") for name in names)
+    return any(map(is_of_proxy, request.headers))
+
+
+def is_of_proxy(header: str) -> bool:
+    """Return whether it is the name of a header that proxies add."""
+    name = header.lower()
+    return name in _PROXY_HEADERS or name.startswith("x-forwarded-")
 
 
 def token_of(request: Request) -> str:

@@ -1,12 +1,12 @@
 """An agent: the one party that a chat talks to, whether its worker runs or not.
 
-While the worker is on the bus, messages go to it and pass nobody here. While it is absent the
-plugin stands in for it: subscribed to its address, it keeps what comes, in order, and starts it.
+Messages to it pass nobody here: the bus hands them to the worker, and keeps them on the disk, in
+order, while it is absent. The plugin starts the worker when mail waits, and gives the mail up if
+the worker cannot be started.
 """
 
 from __future__ import annotations
 
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -14,33 +14,32 @@ import msgspec
 from msgspec import Raw
 
 from busd import (
-    Ack,
     AgentEvent,
     Configure,
-    GeneralResponse,
     Refuse,
     RouteAssigned,
+    UnfinishedTurn,
     event_address,
     now,
-    write_message,
 )
 from busd_plugins.bub.chats import check_address
-from busd_plugins.bub.notices import NOT_STARTED, send_failure, send_step
-from busd_plugins.bub.pending import PendingMessage, PendingQueue
-from busd_plugins.bub.sessions import HeldMessage, NoSessions, Session
+from busd_plugins.bub.forwarded import Forwarded
+from busd_plugins.bub.notices import NOT_STARTED, SYSTEM, send_failure
+from busd_plugins.bub.sessions import Session
+from busd_plugins.bub.waiting_turns import WaitingTurns
 from busd_plugins.bub.worker import Worker
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from busd import Context
     from busd_plugins.bub.registry import Registry
 
-SYSTEM = "agent:system"
 EVENTS = "system:events"
-_RETRY_SECONDS = 1.0
 _CANCEL_SECONDS = 2.0  # for a worker to tell its users that it is stopped
 _MAX_SETTINGS_BYTES = 64 * 1024  # of one session
 _STOPPED = "the agent was stopped by the operator"
-_QUEUED = "the agent is started after others; the answer comes then"
+_BURIAL_SECONDS = 2.0
 _SPAWN_SECONDS = 33.0  # existing bridges wait 35 for a spawn_result
 
 
@@ -51,12 +50,13 @@ class ChatAgent:
         self.registry = registry
         self.session = session
         self.is_present = False
-        self.waiting = PendingQueue(registry.held)
+        self.waiting_turns = WaitingTurns(self)
+        self.unsettled = 0  # messages whose senders wait, and burials in progress
         self.worker = Worker(self)
         self.active_at = anyio.current_time()
         self.heard = 0  # its activity count at the last check
-        self._numbers = count(1)
-        self._stops = 0  # by the operator
+        self.stops = 0  # by the operator, in progress
+        self._not_started = ""  # why its last start has failed
 
     @property
     def client_id(self) -> str:
@@ -64,127 +64,70 @@ class ChatAgent:
 
     # Messages
 
-    def take(self, ctx: Context) -> PendingMessage:
-        """Hand a message over now, or keep it until the worker is there; await it for the ack.
-
-        The first half happens at once, so that messages stay in the order they came in.
-        """
-        return self._take(ctx, is_worth_a_start=True)
-
-    def take_if_up(self, ctx: Context) -> PendingMessage | None:
-        """Accept a message for a worker that runs or is starting; do not start one."""
-        if not (self.is_present or self.worker.is_starting):
-            return None
-        return self._take(ctx, is_worth_a_start=False)
-
-    def _take(self, ctx: Context, *, is_worth_a_start: bool) -> PendingMessage:
-        message = PendingMessage(
-            ctx,
-            next(self._numbers),
-            self._stops,
-            self._wait_for_ack,
-            is_worth_a_start=is_worth_a_start,
-        )
-        self._place(message)
-        return message
-
-    def _place(self, message: PendingMessage) -> None:
+    def take(self, ctx: Context) -> Forwarded:
+        """Forward a message to the worker, kept until it is there; await it for the ack."""
         self.note_activity()
-        if self.is_present and not self.worker.is_ending:  # one that ends would take it in vain
-            message.forward(self.client_id)
-            return
-        if not (message.is_worth_a_start or self.worker.is_starting):
-            message.refuse(Refuse(f"{self.client_id} left before it answered"))
-            return
-        self.waiting.check_room(self.registry.settings.agents.max_waiting, message)
-        self.worker.bring_up(is_wanted=message.is_worth_a_start)
-        self.waiting.add(message)
-        if self.worker.is_queued:
-            self.notify_queued()
+        return Forwarded(self, ctx)
 
-    async def _wait_for_ack(self, message: PendingMessage) -> Ack:
-        """Wait for the ack of a message that was taken; hand it over again if need be."""
-        is_kept = False
+    @property
+    def is_up(self) -> bool:
+        """Its worker is on the bus, or will be soon."""
+        return (self.is_present and not self.worker.is_ending) or self.worker.is_starting
+
+    @property
+    def has_mail(self) -> bool:
+        """The bus keeps messages for it that it has not answered."""
+        return self.registry.ctx.mail.is_waiting(self.client_id)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Somebody waits for it, or has to be told that it does not come."""
+        return self.has_mail or self.unsettled > 0
+
+    def on_mail(self, ctx: Context) -> None:
+        """Start the worker for a message that is kept for it."""
+        self.note_activity()
+        if turn := _turn_of(ctx):
+            self.waiting_turns.add(turn)
+        self.start_for_mail()
+
+    def start_for_mail(self) -> None:
+        """Start the worker, unless the bus stops: then the next one does."""
+        if not self.registry.is_stopping:
+            self.worker.bring_up(is_wanted=True)
+            if self.worker.is_queued or self.client_id in self.registry.start_queue:
+                self.waiting_turns.notify_queued()
+
+    def on_start_refused(self, refusal: Refuse) -> None:
+        """Bury what waits for the worker, or let it wait for another start."""
+        if self.registry.is_stopping or self.registry.ctx.is_stopping:
+            return  # the next bus starts it: this one lets nobody connect
+        if refusal.retry_seconds is None:
+            self._not_started = refusal.reason
+            self.waiting_turns.clear()
+            buried = self.registry.ctx.mail.bury(self.client_id, refusal.reason)
+            self.unsettled += 1
+            self.registry.ctx.tasks.start_soon(self._go_on_after, buried)
+        elif self.has_mail:
+            self.registry.start_queue.add(self)
+            self.waiting_turns.notify_queued()
+
+    async def _go_on_after(self, buried: Awaitable[int]) -> None:
+        """Start the worker for what came after the failure."""
         try:
-            with anyio.move_on_after(self.registry.patience_seconds):
-                return await self._deliver(message)
-            is_kept = message.was_queued and message in self.waiting
-            if not is_kept:
-                raise Refuse("no answer in time", retry_seconds=_RETRY_SECONDS)
-            number = await self._hold(message)
-            self.registry.ctx.tasks.start_soon(self._deliver_late, message, number)
-            answer = GeneralResponse("ok", _QUEUED, message.ctx.message_id)
-            return Ack(payload=write_message(answer, sender=SYSTEM))
-        except NoSessions as problem:
-            is_kept = False
-            raise Refuse(str(problem), retry_seconds=_RETRY_SECONDS) from None
+            await buried
         finally:
-            if not is_kept:
-                self.waiting.discard(message)  # its sender has been told something else by now
+            self.unsettled -= 1
+        if self.has_mail:
+            self.start_for_mail()
+        self.registry.forget_unless_kept(self)
 
-    async def _deliver(self, message: PendingMessage) -> Ack:
-        while (ack := await message.outcome()) is None:
-            if message.stops != self._stops:
-                raise Refuse(_STOPPED)
-            self._place(message)  # in front of all that came later
-        return ack
-
-    async def _hold(self, message: PendingMessage) -> int:
-        """Write a message down before it is acked: a bus that ends now leaves it to the next."""
-        await self.save()  # the next one has to know whose it is
-        ctx, turn = message.ctx, message.turn
-        assert turn is not None  # nothing else is told to wait
-        held = HeldMessage(
-            client_id=self.client_id,
-            place=message.number,
-            message_id=ctx.message_id,
-            reply_to=turn.reply_to,
-            sender=ctx.sender,
-            payload=bytes(ctx.payload),
-        )
-        return await self.registry.sessions.hold(held)
-
-    async def _deliver_late(self, message: PendingMessage, number: int) -> None:
-        """Deliver a message after its sender got an ack; notify the chat if that fails."""
-        try:
-            ack = await self._deliver(message)
-            reason = "" if ack.success else ack.message
-        except Refuse as refusal:
-            self.registry.ctx.log.warning(
-                "message.late", agent=self.client_id, reason=refusal.reason
-            )
-            reason = _STOPPED if refusal.reason == _STOPPED else NOT_STARTED
-        finally:
-            self.waiting.discard(message)
-        if self.registry.is_stopping:
-            return  # the next bus has it
-        self.registry.sessions.release(number)
-        if reason and message.turn is not None:
-            send_failure(self.registry, self.session, message.turn, "worker_failed", reason)
-
-    def notify_queued(self) -> None:
-        """Show in the chat that its messages wait for a start that is not begun yet."""
-        for message in self.waiting:
-            if message.turn is not None and not message.was_queued:
-                message.was_queued = True
-                send_step(self.registry, self.session, message.turn, "in_progress")
-
-    def notify_launched(self) -> None:
-        """Show in the chat that the start has begun."""
-        for message in self.waiting:
-            if message.turn is not None and message.was_queued:
-                send_step(self.registry, self.session, message.turn, "complete")
-
-    def hand_over_waiting(self) -> None:
-        """Hand the worker what waits for it, unless it is about to end."""
-        if not self.worker.is_ending:
-            for message in self.waiting.take_all():
-                message.forward(self.client_id)
-
-    def refuse_waiting(self, refusal: Refuse) -> None:
-        """Refuse all messages that wait: the worker will not come."""
-        for message in self.waiting.take_all():
-            message.refuse(refusal)
+    def on_dead_letter(self, reason: str, ctx: Context) -> None:
+        """Notify the chat of a message that was given up after its sender got an ack."""
+        if turn := _turn_of(ctx):
+            code = "stopped" if reason == _STOPPED else "worker_failed"
+            why = NOT_STARTED if reason == self._not_started else reason
+            send_failure(self.registry, self.session, turn, code, why)
 
     async def ensure_running(self) -> None:
         """Wait until the worker is on the bus; raise Refuse saying why if it will not be.
@@ -192,13 +135,22 @@ class ChatAgent:
         One that waits for its turn to start is not refused: its status is `spawning` then.
         """
         if not self.is_present or self.worker.is_ending:
-            seconds = min(self.registry.patience_seconds, _SPAWN_SECONDS)
+            seconds = min(self.registry.answer_seconds, _SPAWN_SECONDS)
             await self.worker.bring_up(is_wanted=True).wait(seconds)
 
     async def stop(self) -> None:
         """End the worker because the operator wants so; all who wait for an answer are told."""
-        self._stops += 1
-        await self.worker.stop(self._cancel_turns)
+        self.stops += 1
+        self.waiting_turns.clear()
+        buried = self.registry.ctx.mail.bury(self.client_id, _STOPPED)
+        try:
+            await self.worker.stop(self._cancel_turns)
+            with anyio.move_on_after(_BURIAL_SECONDS):  # else it goes on when the disk does
+                await buried
+        finally:
+            self.stops -= 1
+        if self.has_mail:
+            self.start_for_mail()  # it came after the stop
 
     async def _cancel_turns(self) -> None:
         """Ask the worker to end its turns: only it knows which messages it has acked."""
@@ -206,22 +158,20 @@ class ChatAgent:
             return
         data = Raw(msgspec.json.encode({"reason": _STOPPED}))
         with anyio.move_on_after(_CANCEL_SECONDS):
-            await self.registry.ctx.send(
+            await self.registry.ctx.tell(
                 self.client_id, AgentEvent("turn.cancel", data), sender=SYSTEM
             )
 
     # Presence
 
     def joined(self) -> None:
-        """Hand the worker, in this very moment, what waits for it: nothing may overtake that."""
+        """Configure the worker, before the bus hands it what waits."""
         if self.is_present:
             return  # a second connection of the same name
         self.is_present = True
         ctx = self.registry.ctx
-        # First: else we would take what we send it now, and send it once more.
-        ctx.unsubscribe(self.client_id)
-        ctx.post(self.client_id, self._configuration(), sender=SYSTEM)
-        self.hand_over_waiting()
+        ctx.tell(self.client_id, self._configuration(), sender=SYSTEM)
+        self.waiting_turns.clear()
         self.note_activity()
         self.worker.joined()
         assigned = RouteAssigned(chat_id=self.session.chat_id, agent_id=self.client_id)
@@ -229,16 +179,17 @@ class ChatAgent:
             ctx.post(address, assigned, sender=SYSTEM)
 
     def left(self) -> None:
-        """Stand in for the worker from this very moment on."""
+        """Start the worker again if messages wait for it; wait for one that may come back."""
         if not self.is_present:
             return
         self.is_present = False
-        self.registry.ctx.subscribe(self.client_id)
         self.worker.changed()
-        if self.waiting:
-            self.worker.bring_up(is_wanted=True)  # messages arrived while it was stopping
+        if self.worker.is_ending:
+            return  # what waits is for the next one, after its end
+        if self.has_mail:
+            self.worker.bring_up(is_wanted=True)
         elif self.worker.state.is_expected:
-            self.worker.bring_up(is_wanted=False)  # it may come back: somebody has to wait for it
+            self.worker.bring_up(is_wanted=False)
 
     def configure(self, wanted: Configure, *, is_known_to_worker: bool = False) -> None:
         """Change where the answers go, and named settings; a setting that is null is removed.
@@ -255,7 +206,7 @@ class ChatAgent:
             if len(msgspec.json.encode(changes["settings"])) > _MAX_SETTINGS_BYTES:
                 raise Refuse(f"configure: settings over {_MAX_SETTINGS_BYTES} bytes")
         self.note(**changes)
-        if self.is_present and not is_known_to_worker:
+        if self.is_present and not self.worker.is_ending and not is_known_to_worker:
             self.registry.ctx.post(self.client_id, wanted, sender=SYSTEM)
 
     def _configuration(self) -> Configure:
@@ -290,3 +241,10 @@ class ChatAgent:
     def announce(self, event: str, reason: str = "", last_lines: tuple[str, ...] = ()) -> None:
         """Announce at system:events what happened."""
         self.registry.announce(self.session, event, reason, last_lines)
+
+
+def _turn_of(ctx: Context) -> UnfinishedTurn | None:
+    """Return the turn that a message asks for; None if it asks for none."""
+    if ctx.type != "tg_message":
+        return None
+    return UnfinishedTurn(ctx.message_id, ctx.own_message_id or ctx.message_id)

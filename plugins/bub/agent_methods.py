@@ -66,7 +66,7 @@ class AgentRecord(msgspec.Struct, rename="camel", kw_only=True):
     log: str
     pid: int | None
     limits: dict[str, str]
-    waiting: int
+    waiting: int  # messages that are kept for it and not answered
     outdated: bool  # its worker runs with older settings than those of now
 
 
@@ -115,7 +115,9 @@ async def list_agents(asked: ListParams) -> AgentList:
     registry = await settled_registry()
     agents = [it for it in registry.agents.values() if asked.status in (None, it.session.status)]
     latest = nlargest(asked.limit, agents, key=lambda it: it.session.last_activity)
-    return AgentList(as_many_as_fit(record_of(agent) for agent in latest), len(agents))
+    waiting = await registry.ctx.mail.counts("agent:worker-")
+    records = (_record_of(agent, waiting) for agent in latest)
+    return AgentList(as_many_as_fit(records), len(agents))
 
 
 @plugin.method("agents.show", admin=True)
@@ -124,7 +126,7 @@ async def show(asked: AgentName) -> AgentShown:
     registry = await settled_registry()
     agent = registry.named(asked.client_id)
     lines = await _lines(registry, agent, _SHOWN_LINES, None)
-    return AgentShown(record_of(agent), [line.text for line in lines], agent.session.settings)
+    return AgentShown(await record_of(agent), [line.text for line in lines], agent.session.settings)
 
 
 @plugin.method("agents.spawn", admin=True)
@@ -148,7 +150,7 @@ async def stop(asked: AgentName) -> AgentRecord:
     registry = await settled_registry()
     agent = registry.named(asked.client_id)
     await agent.stop()
-    return record_of(agent)
+    return await record_of(agent)
 
 
 @plugin.method("agents.restart", admin=True)
@@ -158,7 +160,7 @@ async def restart(asked: AgentName) -> AgentRecord:
     agent = registry.named(asked.client_id)
     await agent.worker.restart()
     await agent.ensure_running()
-    return record_of(agent)
+    return await record_of(agent)
 
 
 @plugin.method("agents.logs", admin=True)
@@ -189,13 +191,17 @@ async def _lines(
     return await registry.logs.read(session.log, Path(session.workspace), count, after)
 
 
-def record_of(agent: ChatAgent) -> AgentRecord:
+async def record_of(agent: ChatAgent) -> AgentRecord:
+    return _record_of(agent, await agent.registry.ctx.mail.counts(agent.client_id))
+
+
+def _record_of(agent: ChatAgent, waiting: dict[str, int]) -> AgentRecord:
     session, running = agent.session, agent.worker.running
     shown = set(Session.__struct_fields__) & set(AgentRecord.__struct_fields__)
     return AgentRecord(
         **{name: getattr(session, name) for name in shown},
         pid=running.pid if running else None,
         limits=running.limits if running else {},
-        waiting=len(agent.waiting),
+        waiting=waiting.get(agent.client_id, 0),
         outdated=agent.is_outdated,
     )

@@ -80,7 +80,8 @@ async def forget_old_agents(registry: Registry) -> None:
 
 
 def _is_over(agent: ChatAgent) -> bool:
-    return not (agent.is_present or agent.worker.running or agent.worker.is_starting)
+    is_up = agent.is_present or agent.worker.running or agent.worker.is_starting
+    return not (is_up or agent.is_awaited)
 
 
 async def _forget(registry: Registry, agent: ChatAgent) -> None:
@@ -117,7 +118,7 @@ async def renew_workers(registry: Registry) -> None:
 
 async def _is_busy(agent: ChatAgent) -> bool:
     """Return whether a worker starts, has messages before it, or is at a turn."""
-    if agent.worker.is_starting or agent.waiting:
+    if agent.worker.is_starting or agent.has_mail:
         return True
     workspace = Path(agent.session.workspace)
     return bool(await anyio.to_thread.run_sync(unfinished_turns, workspace))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from busd_plugins.bub.registry import Registry
     from busd_plugins.bub.sessions import Session
 
+SYSTEM = "agent:system"
 NOT_STARTED = "the agent could not be started"
 StepStatus = Literal["in_progress", "complete"]
 _START_STEP = "waiting for the agent to be started"

@@ -1,4 +1,4 @@
-"""What an earlier bus left undone: turns that ended with it, and messages that it still held."""
+"""What an earlier bus left undone: turns that ended with it, and messages that it has kept."""
 
 from __future__ import annotations
 
@@ -7,19 +7,15 @@ from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
-from msgspec import Raw
 
-from busd import Refuse, UnfinishedTurn, unfinished_turns
-from busd_plugins.bub.notices import NOT_STARTED, send_failure
-from busd_plugins.bub.sessions import HeldMessage, NoSessions
+from busd import Refuse, TgMessage, read_message, unfinished_turns
+from busd_plugins.bub.chats import chat_of_message
 
 if TYPE_CHECKING:
-    from busd import Sent
     from busd_plugins.bub.agent import ChatAgent
     from busd_plugins.bub.registry import Registry
 
 _READ_AT_ONCE = 4
-_RETRY_SECONDS = 5.0
 
 
 async def resume_turns(registry: Registry) -> None:
@@ -55,39 +51,28 @@ async def _resume(agent: ChatAgent, at_once: anyio.CapacityLimiter) -> None:
             await anyio.sleep(refusal.retry_seconds)
 
 
-async def resend_held(registry: Registry) -> None:
-    """Send the messages that an earlier bus has acked and not handed over to their agents."""
+async def deliver_mail(registry: Registry) -> None:
+    """Start the workers for which an earlier bus has kept messages."""
+    for address in registry.ctx.mail.waiting("agent:worker-"):
+        agent = registry.agents.get(address) or await _agent_of_mail(registry, address)
+        if agent is not None:
+            registry.start_queue.add(agent)
+    registry.start_queue.look()
+
+
+async def _agent_of_mail(registry: Registry, address: str) -> ChatAgent | None:
+    """Return a new agent for the chat of a message whose bus ended before it wrote a session."""
+    ctx = await registry.ctx.mail.first(address)
+    if ctx is None:
+        return None
+    types = registry.settings.agents.channel_types
     try:
-        held = await registry.sessions.held()
-    except NoSessions as problem:
-        registry.ctx.log.warning("sessions.failed", reason=str(problem))
-        return
-    # All at once and in order; then each may wait as long as it has to.
-    sent = [(message, _send(registry, message)) for message in held]
-    async with anyio.create_task_group() as tasks:
-        for message, begun in sent:
-            tasks.start_soon(_wait_for_ack, registry, message, begun)
-
-
-def _send(registry: Registry, held: HeldMessage) -> Sent:
-    payload = Raw(held.payload)
-    return registry.ctx.send(
-        held.client_id, payload, sender=held.sender, message_id=held.message_id
-    )
-
-
-async def _wait_for_ack(registry: Registry, held: HeldMessage, sent: Sent) -> None:
-    while True:
-        receipt = await sent
-        if registry.is_stopping:
-            return
-        wait = [ack for ack in receipt.acks if not ack.success and ack.should_retry is True]
-        if not wait:
-            break
-        await anyio.sleep(_RETRY_SECONDS)
-        sent = _send(registry, held)
-    registry.sessions.release(held.number)
-    agent = registry.agents.get(held.client_id)
-    if agent is not None and not any(ack.success for ack in receipt.acks):
-        turn = UnfinishedTurn(held.message_id, held.reply_to)
-        send_failure(registry, agent.session, turn, "worker_failed", NOT_STARTED)
+        message = read_message(ctx.payload, TgMessage)
+        placed = chat_of_message(message, ctx.author, ctx.sender, types)
+        if placed.chat.agent_id == address:
+            return registry.agent_of(placed)
+        reason = "it belongs to another chat"
+    except Refuse as refusal:
+        reason = refusal.reason
+    registry.ctx.log.warning("agent.unknown", agent=address, reason=reason)
+    return None

@@ -11,12 +11,13 @@ from msgspec import Raw
 
 from busd import AgentEvent, Refuse, now
 from busd.supervise import Launch, LogReader, Spawners, SpawnFailed
-from busd_plugins.bub.agent import EVENTS, SYSTEM, ChatAgent
+from busd_plugins.bub.agent import EVENTS, ChatAgent
 from busd_plugins.bub.chats import Placed
-from busd_plugins.bub.pending import PendingTotals
-from busd_plugins.bub.recovery import resend_held, resume_turns
+from busd_plugins.bub.notices import SYSTEM
+from busd_plugins.bub.recovery import deliver_mail, resume_turns
 from busd_plugins.bub.sessions import NoSessions, Session, Sessions
 from busd_plugins.bub.settings import BubSettings
+from busd_plugins.bub.start_queue import StartQueue
 from busd_plugins.bub.starting import fingerprint_of, launch_of, supervisor_settings
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _MAX_KNOWN = 50_000  # agents, running or not
 _MAX_UNKNOWN = 5  # remembered
 _ADOPTED_AT_ONCE = 20
+_ANSWER_SECONDS = 1.0  # for the disk, and to answer
 
 
 class Registry:
@@ -40,7 +42,7 @@ class Registry:
         self.spawners = Spawners(ctx.state, supervisor, ctx.tasks.start_soon)
         self.logs = LogReader()
         self.agents: dict[str, ChatAgent] = {}
-        self.held = PendingTotals()
+        self.start_queue = StartQueue(self)
         self.is_settled = anyio.Event()  # it is known which workers of an earlier bus still run
         self.reloaded = anyio.Event()  # the settings may not be those that workers run with
         self.is_stopping = False
@@ -57,7 +59,7 @@ class Registry:
             self._add(session)
 
     async def settle(self) -> None:
-        """Take over the workers that still run; until then nobody is started.
+        """Adopt the workers that still run; until then nobody is started.
 
         Then what an earlier bus left undone is taken up.
         """
@@ -70,7 +72,7 @@ class Registry:
         finally:
             self.is_settled.set()
         self.ctx.tasks.start_soon(resume_turns, self)
-        self.ctx.tasks.start_soon(resend_held, self)
+        self.ctx.tasks.start_soon(deliver_mail, self)
 
     async def _adopt(self, agent: ChatAgent, at_once: anyio.CapacityLimiter) -> None:
         async with at_once:
@@ -122,21 +124,18 @@ class Registry:
 
     def _add(self, session: Session) -> ChatAgent:
         agent = self.agents[session.client_id] = ChatAgent(self, session)
-        if self.ctx.is_present(session.client_id):
-            agent.is_present = True
-        else:
-            self.ctx.subscribe(session.client_id)
+        agent.is_present = self.ctx.is_present(session.client_id)
         return agent
 
     def forget_unless_kept(self, agent: ChatAgent) -> None:
         """Forget an agent that never came to be: no session of it was written."""
-        if agent.client_id not in self.sessions.known:
+        is_needed = agent.is_awaited or agent.worker.is_starting
+        if agent.client_id not in self.sessions.known and not is_needed:
             self.forget(agent)
 
     def forget(self, agent: ChatAgent) -> None:
         if self.agents.get(agent.client_id) is agent:
             del self.agents[agent.client_id]
-            self.ctx.unsubscribe(agent.client_id)
 
     # Who comes and goes
 
@@ -192,11 +191,17 @@ class Registry:
     def check_room(self) -> None:
         """Raise Refuse if as many workers run, or wait for their start, as there may be."""
         limit = self.settings.agents.max_workers
-        if sum(agent.worker.state.has_place for agent in self.agents.values()) >= limit:
+        if self.room_left <= 0:
             raise Refuse(
                 f"no room for another worker: {limit} run or start (setting agents.max_workers)",
                 retry_seconds=5,
             )
+
+    @property
+    def room_left(self) -> int:
+        """How many more workers there may be."""
+        taken = sum(agent.worker.state.has_place for agent in self.agents.values())
+        return self.settings.agents.max_workers - taken
 
     def launch_of(self, agent: ChatAgent) -> Launch:
         """Return what its spawner needs to know."""
@@ -245,6 +250,12 @@ class Registry:
 
     @property
     def patience_seconds(self) -> float:
+        """How long a request may wait for a worker; then it is answered with what is known."""
+        seconds = self.ctx.limits.handler_seconds
+        return max(seconds - _ANSWER_SECONDS, seconds / 2)
+
+    @property
+    def answer_seconds(self) -> float:
         """How long a request may take: a little less than the host allows, so that we answer."""
         return self.ctx.limits.handler_seconds * 0.95
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -26,24 +25,6 @@ Status = Literal["spawning", "running", "stopped", "failed"]
 FORMAT_VERSION = "1.0"  # of the reference's sessions.json
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS session (client_id TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID
-"""
-_HELD_SCHEMA = """
-CREATE TABLE IF NOT EXISTS held (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    client_id TEXT NOT NULL,
-    place INTEGER NOT NULL,
-    message_id TEXT NOT NULL,
-    reply_to TEXT NOT NULL,
-    sender TEXT NOT NULL,
-    payload BLOB NOT NULL
-)
-"""
-_HOLD = """
-INSERT INTO held (client_id, place, message_id, reply_to, sender, payload) VALUES (?, ?, ?, ?, ?, ?)
-"""
-_HELD = """
-SELECT client_id, place, message_id, reply_to, sender, payload, number FROM held
-ORDER BY place, number
 """
 _SAVE = "INSERT OR REPLACE INTO session (client_id, record) VALUES (?, ?)"
 _BUSY_SECONDS = 1.0
@@ -71,18 +52,6 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     is_interrupted: bool = False  # ours: its worker ended with the bus, maybe in mid-turn
 
 
-class HeldMessage(msgspec.Struct, frozen=True):
-    """A message that was acked before its agent had it; `number` is its row, 0 if it has none."""
-
-    client_id: str
-    place: int  # among those for the same agent
-    message_id: str
-    reply_to: str | int  # the id by which its author knows it
-    sender: str
-    payload: bytes
-    number: int = 0
-
-
 class NoSessions(Exception):
     """The sessions cannot be read or written; the text is for whoever asked."""
 
@@ -94,7 +63,6 @@ class Sessions:
         self.path = state / FILE
         self.known: dict[str, Session] = {}
         self._unwritten: set[str] = set()
-        self._released: set[int] = set()  # rows of messages that are held no more
         self._db: sqlite3.Connection | None = None
         self._writing = anyio.Lock()
 
@@ -126,33 +94,15 @@ class Sessions:
         """Write what was noted; raise NoSessions, and all of it is written the next time."""
         async with self._writing:
             due, self._unwritten = self._unwritten, set()
-            released, self._released = self._released, set()
-            if not (due or released):
+            if not due:
                 return
             kept = [self.known[each] for each in due if each in self.known]
             gone = [each for each in due if each not in self.known]
             try:
-                await self._in_thread(self._write, kept, gone, released)
+                await self._in_thread(self._write, kept, gone)
             except NoSessions:
                 self._unwritten |= due
-                self._released |= released
                 raise
-
-    async def hold(self, message: HeldMessage) -> int:
-        """Write down a message that is acked now and handed over later; raise NoSessions."""
-        async with self._writing:
-            number: int = await self._in_thread(self._hold, message)
-            return number
-
-    async def held(self) -> list[HeldMessage]:
-        """Return the messages that an earlier bus held, in order; raise NoSessions."""
-        async with self._writing:
-            found: list[HeldMessage] = await self._in_thread(self._read_held)
-            return found
-
-    def release(self, number: int) -> None:
-        """Drop a message that was held; `flush` deletes it."""
-        self._released.add(number)
 
     async def close(self) -> None:
         """Write the rest and let go of the file."""
@@ -188,22 +138,11 @@ class Sessions:
         found = (_session_of(client_id, text) for client_id, text in rows)
         return {session.client_id: session for session in found if session is not None}
 
-    def _write(self, kept: list[Session], gone: list[str], released: Collection[int] = ()) -> None:
+    def _write(self, kept: list[Session], gone: list[str]) -> None:
         db = self._open()
         with db:  # all of it or none
             db.executemany(_SAVE, [(each.client_id, _text(each)) for each in kept])
             db.executemany("DELETE FROM session WHERE client_id = ?", [(each,) for each in gone])
-            db.executemany("DELETE FROM held WHERE number = ?", [(each,) for each in released])
-
-    def _hold(self, message: HeldMessage) -> int:
-        db = self._open()
-        with db:
-            members = msgspec.structs.astuple(message)[:-1]
-            return db.execute(_HOLD, members).lastrowid or 0
-
-    def _read_held(self) -> list[HeldMessage]:
-        rows = self._open().execute(_HELD)
-        return [HeldMessage(*row) for row in rows]
 
     def _open(self) -> sqlite3.Connection:
         if self._db is None:
@@ -215,7 +154,6 @@ class Sessions:
                 db.execute("PRAGMA synchronous = NORMAL")
                 with db:
                     db.execute(_SCHEMA)
-                    db.execute(_HELD_SCHEMA)
             except sqlite3.Error:
                 db.close()
                 raise

@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     from busd import PluginSettings
 
 
+# With the chat formats of the gateway.
+_CHANNEL_TYPES = (
+    *("telegram", "discord", "hook", "web", "terminal"),
+    *("tkr", "group", "stage", "agentiq"),
+)
+
+
 class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The workers of one channel; the table `default` is for every channel without its own.
 
@@ -99,10 +106,9 @@ class AgentsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     max_starting: Annotated[
         Count | None, about("Workers that may start at the same time. Default: twice the cores.")
     ] = None
-    max_waiting: Annotated[Count, about("Messages held for one worker that is starting.")] = 1_000
     channel_types: Annotated[
         list[str], about("Types of channel that a `spawn_request` may name.")
-    ] = msgspec.field(default_factory=lambda: ["telegram", "discord", "web", "terminal"])
+    ] = msgspec.field(default_factory=lambda: list(_CHANNEL_TYPES))
     when_bus_stops: Annotated[
         Literal["stop", "keep"],
         about("`stop` workers with the bus, or `keep` them for the next one."),

@@ -1,13 +1,14 @@
 """The system agent: starts agents on request, and forwards messages to the right one.
 
 It answers at `system:spawn` and `agent:system` (`spawn_request`, `configure`, what agents report),
-at `system:route`
-(a `tg_message` or `turn.cancel` that names no agent), and stands in for agents that are absent. It
-tells what happens to agents at `system:events`.
+at `system:route` (a `tg_message` or `turn.cancel` that names no agent), and starts agents that are
+absent when mail is kept for them. It tells what happens to agents, and which messages go round in a
+loop, at `system:events`.
 """
 
 from __future__ import annotations
 
+import msgspec
 from msgspec import Raw
 
 from busd import (
@@ -25,9 +26,10 @@ from busd import (
     write_message,
 )
 from busd_plugins.bub import chats, maintenance
-from busd_plugins.bub.agent import SYSTEM
+from busd_plugins.bub.agent import EVENTS
 from busd_plugins.bub.chats import CancelledChat, chat_of_address, chat_of_message, requested_chat
-from busd_plugins.bub.pending import PendingMessage
+from busd_plugins.bub.forwarded import Forwarded
+from busd_plugins.bub.notices import SYSTEM
 from busd_plugins.bub.registry import Registry
 from busd_plugins.bub.sessions import NoSessions
 
@@ -57,6 +59,7 @@ async def start(ctx: Context) -> None:
     ctx.tasks.start_soon(maintenance.stop_idle_workers, registry)
     ctx.tasks.start_soon(maintenance.forget_old_agents, registry)
     ctx.tasks.start_soon(maintenance.renew_workers, registry)
+    ctx.tasks.start_soon(registry.start_queue.run)
 
 
 @plugin.on_stop
@@ -81,6 +84,29 @@ def joined(name: str, ctx: Context) -> None:
 def left(name: str, ctx: Context) -> None:
     for registry in _registries:
         registry.left(name)
+
+
+@plugin.keeps_mail
+def keeps_mail(address: str) -> bool:
+    return any(address in registry.agents for registry in _registries)
+
+
+@plugin.on_mail
+def take_mail(address: str, ctx: Context) -> None:
+    for registry in _registries:
+        registry.agents[address].on_mail(ctx)
+
+
+@plugin.on_dead_letter
+def report_dead_letter(reason: str, ctx: Context) -> None:
+    for registry in _registries:
+        registry.agents[ctx.to].on_dead_letter(reason, ctx)
+
+
+@plugin.on_loop
+def report_loop(path: tuple[str, ...], rule: str, ctx: Context) -> None:
+    data = Raw(msgspec.json.encode({"path": path, "rule": rule}))
+    ctx.post(EVENTS, AgentEvent("loop.found", data), sender=SYSTEM)
 
 
 @plugin.checks
@@ -134,7 +160,7 @@ async def _try_to_spawn(registry: Registry, request: SpawnRequest) -> SpawnResul
 
 
 @plugin.handles(to="system:route")
-def route(message: TgMessage, ctx: Context) -> PendingMessage:
+def route(message: TgMessage, ctx: Context) -> Forwarded:
     """Hand a user's words to the agent of their chat; its ack is the ack.
 
     Plain, not async: the message takes its place in the order it came.
@@ -145,22 +171,18 @@ def route(message: TgMessage, ctx: Context) -> PendingMessage:
 
 
 @plugin.handles(to="system:route")
-def cancel(event: AgentEvent, ctx: Context) -> PendingMessage | GeneralResponse:
+def cancel(event: AgentEvent, ctx: Context) -> Forwarded | GeneralResponse:
     """Hand a `turn.cancel` to the agent of a chat; without an agent there is nothing to cancel."""
     if event.event != "turn.cancel":
         raise Refuse(f"agent_event: system:route takes turn.cancel, not {event.event[:80]}")
     registry = _registry()
     wanted = event.read(CancelledChat)
     placed = chat_of_message(wanted, ctx.author, ctx.sender, registry.settings.agents.channel_types)
-    is_known = placed.chat.agent_id in registry.agents
-    message = registry.agent_of(placed).take_if_up(ctx) if is_known else None
-    return message or GeneralResponse("ok", "no such turn", ctx.message_id)
-
-
-@plugin.handles(to="agent:worker-*", subscribe=False)
-def stand_in(payload: Raw, ctx: Context) -> PendingMessage:
-    """Store a message for an absent agent, and start the agent."""
-    return _registry().named(ctx.to).take(ctx)
+    if placed.chat.agent_id in registry.agents:
+        agent = registry.agent_of(placed)
+        if agent.is_up:
+            return agent.take(ctx)
+    return GeneralResponse("ok", "no such turn", ctx.message_id)
 
 
 @plugin.handles(to="agent:system")

@@ -26,10 +26,6 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
-import anyio
-
-from busd import Refuse
-
 if TYPE_CHECKING:
     from busd_plugins.bub.sessions import Status
 
@@ -109,37 +105,3 @@ TRANSITIONS: dict[tuple[WorkerState, str], WorkerState] = {
 def initial_state(status: Status) -> WorkerState:
     """Return the state of a worker of which only the record of an earlier bus is known."""
     return {"stopped": _S.STOPPED, "failed": _S.FAILED}.get(status, _S.UNKNOWN)
-
-
-class Start:
-    """A start that is under way: all who want the worker wait for this one."""
-
-    def __init__(self) -> None:
-        self.is_wanted = False  # somebody waits for it; else it is only watched
-        self.was_queued = False  # others were started first
-        self.scope = anyio.CancelScope()
-        self._refusal: Refuse | None = None
-        self._is_over = anyio.Event()
-
-    async def call_off(self) -> None:
-        """End it before there is a process."""
-        self.scope.cancel()
-        await self._is_over.wait()
-
-    def settle(self, refusal: Refuse | None) -> None:
-        self._refusal = refusal
-        self._is_over.set()
-
-    async def wait(self, seconds: float) -> None:
-        """Wait for its end; raise Refuse saying why if the worker is not there then.
-
-        One that is late only because others were started first is not refused: it goes on.
-        """
-        with anyio.move_on_after(seconds):
-            await self._is_over.wait()
-        if not self._is_over.is_set():
-            if self.was_queued:
-                return
-            raise Refuse("the worker is still starting", retry_seconds=1)
-        if self._refusal is not None:
-            raise Refuse(self._refusal.reason, retry_seconds=self._refusal.retry_seconds)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from busd import BusUnreachable, Client
@@ -354,6 +355,35 @@ async def test_a_reply_waits_for_an_addressee_that_is_just_coming_back(
         async with user:
             assert await user.text() == f"you said [from:{stranger.name}] hi"
     assert not [r for r in caplog.records if r.levelno >= logging.ERROR]
+
+
+async def test_a_reply_for_a_chat_that_is_away_waits_in_its_mailbox(
+    user: User, stranger: User, make_agent: MakeAgent
+) -> None:
+    go_on = anyio.Event()
+    agent = make_agent()
+
+    @agent.answers
+    async def answer(turn: Turn) -> str:
+        await go_on.wait()
+        return "done"
+
+    async with stranger:
+        async with serving(agent):
+            async with user:
+                await user.write("hi", "m")
+            go_on.set()  # the answer comes when its chat is gone
+            await until_kept(stranger, user.name)
+        user = User(user.name, user.agent, str(user.bus.address))
+        async with user:
+            assert (await user.reply())["messageId"] == "m.reply"
+
+
+async def until_kept(asker: User, address: str) -> None:
+    """Wait until there is mail for an address."""
+    with anyio.fail_after(PATIENCE_SECONDS):
+        while not (await asker.bus.call("bus.listMailboxes", {"prefix": address}))["mailboxes"]:
+            await anyio.lowlevel.checkpoint()
 
 
 async def test_an_agent_without_a_bus_says_so(make_agent: MakeAgent, tmp_path: Any) -> None:

@@ -221,6 +221,33 @@ async def test_a_prompt_is_answered_by_its_id(user: User, make_agent: MakeAgent)
         assert late == "that prompt is not open: it was answered, cancelled, or its time is over"
 
 
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("rye\nspelt", "rye\nspelt"),
+        ("spelt, rye", "rye\nspelt"),
+        ("1, SP", "rye\nspelt"),
+        ("w；w", "wheat"),
+        ("wheat", "wheat"),
+    ],
+)
+async def test_a_checkbox_takes_several_options(
+    user: User, make_agent: MakeAgent, said: str, meant: str
+) -> None:
+    async def choose(turn: Turn) -> str:
+        options = ["rye", "wheat", "spelt"]
+        return await turn.ask("Which?", options=options, input_type="checkbox")
+
+    async with user, serving(make_agent(choose)):
+        await user.write("hi")
+        await user.prompt()
+        ack = await user.write("rye, oats")
+        assert ack["content"]["message"] == "not one of the options; asked again"
+        await user.prompt()
+        await user.write(said)
+        assert await user.text() == meant
+
+
 async def test_an_answer_that_is_no_option_asks_again(user: User, make_agent: MakeAgent) -> None:
     async with user, serving(make_agent(ask)):
         await user.write("hi")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -65,8 +66,9 @@ def test_a_call_may_have_its_time(terminal: Terminal, suffix: str, address: str)
 def test_status_shows_who_is_connected(terminal: Terminal, bob: SyncClient, suffix: str) -> None:
     bob.subscribe(f"team:*{suffix}")
     said = terminal.busd("status")
-    heading, columns, *rows = said.out.splitlines()
+    heading, mail, columns, *rows = said.out.splitlines()
     assert (said.code, said.err) == (0, "")
+    assert re.fullmatch(r"mail: \d+ waiting, \d+ dead letters", mail)
     assert heading.startswith("bus-")
     assert heading.endswith(f": {len(rows)} connected")
     assert columns.split() == ["PEER", "CONNECTION", "KNOWN", "BY", "SUBSCRIPTIONS", "ABOUT"]

@@ -65,6 +65,24 @@ def test_trace_shows_who_got_a_message_and_how_long_it_took(
     assert json.loads(payload.removeprefix("  payload ")) == {"type": "hi"}
 
 
+def test_trace_shows_the_reply_of_an_agent_too(
+    terminal: Terminal, ann: SyncClient, bob: SyncClient
+) -> None:
+    @ann.on()
+    def accept(message: Incoming) -> None: ...
+
+    asked = ann.send(bob.client_id, {"n": 1}).message_id
+    bob.send(ann.client_id, {"n": 2}, message_id=f"{asked}.reply")
+    said = terminal.busd("trace", asked)
+    assert (said.code, said.err) == (0, "")
+    lines = said.out.splitlines()
+    assert f"reply {asked}.reply" in lines
+    payloads = [line for line in lines if line.startswith("  payload ")]
+    assert payloads == ['  payload {"n":1}', '  payload {"n":2}']
+    shown = json.loads(terminal.busd("trace", asked, "--json").out)
+    assert [each["from"] for each in shown["reply"]] == [bob.client_id]
+
+
 def test_trace_shows_every_addressee_with_its_own_outcome(
     terminal: Terminal, join: Join, ann: SyncClient, bob: SyncClient, suffix: str
 ) -> None:
@@ -288,3 +306,35 @@ def test_who_reads_is_told_that_the_log_cannot_be_written(
         assert time.monotonic() < deadline
     assert (said.code, said.err) == (0, "")
     assert lost in said.out
+
+
+# Mail
+
+
+def test_a_trace_tells_what_became_of_mail(
+    terminal: Terminal, ann: SyncClient, join: Join, suffix: str
+) -> None:
+    away = f"agent:away{suffix}"
+    message_id = ann.send(away, {}, durable=True).message_id
+    bob = join("agent:away")
+    for number, message in enumerate(bob.messages()):
+        if number == 0:
+            message.fail("cold\x1b[31m oven", retry_seconds=0)
+        else:
+            message.fail("never")
+            break
+    while not ann.call("bus.listDead", {"to": away})["letters"]:
+        pass
+    ann.call("bus.retryDead", {"to": away})
+    ann.call("bus.purgeMailbox", {"address": away})
+    said = terminal.busd("trace", message_id)
+    events = [line.split("  ", 2)[2] for line in said.out.splitlines() if "→" in line]
+    events = [re.sub(rf"{MS} ms", "MS", event) for event in events]
+    assert events[:4] == [
+        "kept in the mailbox",
+        "failed  MS",
+        "failed  MS  (attempt 2)",
+        "given up, now a dead letter: never",
+    ]
+    assert "kept in the mailbox: retried by an operator" in events
+    assert "\x1b" not in said.out

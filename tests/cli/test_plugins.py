@@ -45,7 +45,7 @@ def test_show_tells_what_a_plugin_answers(terminal: Terminal) -> None:
 def test_a_plugin_nobody_knows_is_told(terminal: Terminal) -> None:
     said = terminal.busd("plugins", "show", "dance")
     assert (said.code, said.out) == (1, "")
-    assert said.err.startswith("busd: there is no plugin dance; this bus has bub")
+    assert said.err.startswith("busd: there is no plugin dance; this bus has agentiq, bridges, bub")
 
 
 def test_a_bad_plugin_is_named_with_its_fault(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 from typing import Any
@@ -274,3 +275,119 @@ def test_acks_cannot_steer_the_terminal(terminal: Terminal, join: Join) -> None:
     said = terminal.busd("send", bob.client_id, "hi", "--wait", "--json")
     assert said.out.rstrip("\n").isprintable()
     assert json.loads(said.out)["acks"][0]["payload"] == {"text": evil}
+
+
+# Durable
+
+
+def test_a_durable_message_for_somebody_away_is_kept(
+    terminal: Terminal, join: Join, suffix: str
+) -> None:
+    for args in ([], ["--wait"]):
+        said = terminal.busd("send", f"agent:away{suffix}", "hi", "--durable", "--ttl", "1h", *args)
+        assert said.code == 0
+        assert re.fullmatch(rf"kept for agent:away{suffix} until 20\S+Z\n", said.err)
+    bob = join("agent:away")
+    assert [next(bob.messages()).payload["content"]["text"] for _ in range(2)] == ["hi"] * 2
+
+
+def test_a_durable_message_for_somebody_here_gives_the_acks(
+    terminal: Terminal, bob: SyncClient
+) -> None:
+    said = terminal.busd("send", bob.client_id, "hi", "--durable", "--wait")
+    assert said == (0, f"{bob.client_id}: ok\n", "")
+
+
+def test_an_address_that_keeps_mail_keeps_any_message(terminal: Terminal, suffix: str) -> None:
+    with SyncClient(f"agent:back{suffix}", address=terminal.environment["BUSD_ADDRESS"]):
+        pass
+    said = terminal.busd("send", f"agent:back{suffix}", "hi", "--wait")
+    assert (said.code, said.out) == (0, "")
+    assert said.err.startswith(f"kept for agent:back{suffix}")
+
+
+def test_a_message_that_is_tried_again_says_so(terminal: Terminal, join: Join) -> None:
+    bob = join("agent:bob")
+
+    @bob.on()
+    def later(message: SyncIncoming) -> None:
+        raise Refuse("oven is cold", retry_seconds=600)
+
+    said = terminal.busd("send", bob.client_id, "hi", "--durable", "--wait")
+    assert (said.code, said.out) == (0, f"{bob.client_id}: failed oven is cold\n")
+    words = f"{bob.client_id} has not accepted it (oven is cold); the bus goes on trying until 20"
+    assert said.err.startswith(words)
+
+
+def test_a_message_that_is_refused_for_good_fails(terminal: Terminal, join: Join) -> None:
+    bob = join("agent:bob")
+
+    @bob.on()
+    def never(message: SyncIncoming) -> None:
+        raise Refuse("never")
+
+    said = terminal.busd("send", bob.client_id, "hi", "--durable", "--wait")
+    assert said == (1, f"{bob.client_id}: failed never\n", "")
+
+
+def test_a_key_alone_delivers_the_same_words_once(terminal: Terminal, join: Join) -> None:
+    bob = join("agent:bob")
+    seen: list[str] = []
+    bob.on()(lambda message: seen.append(message.message_id))
+    args = (bob.client_id, "pay", "--idempotency-key", f"alone {bob.client_id}")
+    first, second = (terminal.busd("send", *args) for _ in range(2))
+    assert (first.code, second.code, len(seen)) == (0, 0, 1)
+    assert second.err == f"sent before as {seen[0]}; not delivered again\n"
+
+
+def test_a_key_delivers_a_message_once(terminal: Terminal, join: Join) -> None:
+    bob = join("agent:bob")
+    seen: list[str] = []
+    bob.on()(lambda message: seen.append(message.message_id))
+    args = (bob.client_id, "--payload", "{}", "--from", "tg:7", "--idempotency-key", bob.client_id)
+    first, second = (terminal.busd("send", *args) for _ in range(2))
+    assert (first.code, second.code, len(seen)) == (0, 0, 1)
+    assert first.out == second.out == f"{seen[0]}\n"
+    assert second.err == f"sent before as {seen[0]}; not delivered again\n"
+    said = terminal.busd("send", bob.client_id, "other", *args[3:])
+    assert said.code == 2
+    assert f"the idempotency key was used for another message, {seen[0]}" in one_line(said)
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        (["--ttl", "soon"], "'soon' is no duration: write 30s, 10m, 1h or 7d"),
+        (["--ttl", "-5m"], "'-5m' is no duration"),
+        (["--ttl", "10"], "'10' is no duration"),
+        (["--ttl", "1e3s"], "'1e3s' is no duration"),
+        (["--ttl", "0s"], "'0s' is too short"),
+        (["--ttl", "9" * 400 + "d"], "is too long"),
+        (["--ttl", "99999999d"], "'99999999d' is too long"),
+        (["--idempotency-key", ""], "a key has 1 to 256 characters"),
+        (["--idempotency-key", "x" * 257], "a key has 1 to 256 characters"),
+        (["--idempotency-key", "x" * 100_000], "a key has 1 to 256 characters"),
+    ],
+    ids=lambda value: " ".join(value)[:30] if isinstance(value, list) else "",
+)
+def test_a_duration_or_key_that_is_none_is_a_mistake_in_typing(
+    lonely: Terminal, args: list[str], problem: str
+) -> None:
+    said = lonely.busd("send", "agent:bob", "hi", "--durable", *args)
+    assert (said.code, said.out) == (2, "")
+    assert problem in said.err
+
+
+def test_a_ttl_over_the_limit_of_the_bus_is_refused(terminal: Terminal, suffix: str) -> None:
+    said = terminal.busd("send", f"agent:a{suffix}", "hi", "--durable", "--ttl", "365d")
+    assert said.code == 2
+    assert "delivery.ttlSeconds is at most" in one_line(said)
+
+
+def test_a_full_mailbox_is_to_be_tried_again(daemon_with: DaemonWith, lonely: Terminal) -> None:
+    address = f"unix:{daemon_with({'mail.box_count': 1}).path}"
+    args = ("send", "agent:full", "hi", "--durable", "--timeout", "2", "-a", address)
+    assert lonely.busd(*args).code == 0
+    said = lonely.busd(*args)
+    assert said.code == 75
+    assert "mail for agent:full is not kept: 1 (mail.box_count)" in one_line(said)

@@ -25,7 +25,7 @@ def test_the_help_of_a_verb_has_an_example_and_every_option(lonely: Terminal, ve
     assert (said.code, said.err) == (0, "")
     assert f"busd {verb} " in said.out.split("Example", 1)[1]
     for parameter in cli.commands[verb].params:
-        if isinstance(parameter, click.Option):
+        if isinstance(parameter, click.Option) and not parameter.hidden:
             assert parameter.help, parameter.name
             for option in parameter.opts:
                 assert option in said.out

@@ -28,7 +28,7 @@ def test_an_admin_who_stops_the_bus_is_answered_and_so_is_everybody_else(
         admin, alice, bob = (join_by(daemon, "unix", name, opened) for name in ("x", "a", "b"))
         sent = alice.send_message("b")
         message = bob.next_message()
-        assert admin.call("bus.stop", {}) == {"withinSeconds": 27.0, "startsOnDemand": False}
+        assert admin.call("bus.stop", {}) == {"withinSeconds": 32.0, "startsOnDemand": False}
         refused = admin.answer_to(admin.request("bus.reload", {}))
         assert refused["error"]["data"]["rule"] == "busy"
         bob.answer(message, {"success": True})

@@ -55,6 +55,29 @@ def test_new_limits_hold_for_those_who_are_connected(
         assert bob.next_message()["params"]["payload"] == big
 
 
+def test_a_reload_refuses_no_message_and_disturbs_no_mail(
+    reloading: Reloading, opened: ExitStack
+) -> None:
+    alice, bob = (join_by(reloading.daemon, "unix", name, opened) for name in ("alice", "bob"))
+
+    def send(to: str, number: int) -> int:
+        return alice.send_message(to, {"number": number}, delivery={"durable": True})
+
+    first, waiting = send("bob", 1), send("agent:away", 2)
+    assert alice.answer_to(waiting)["result"]["undelivered"] == "kept"
+    messages = [bob.next_message()]
+    [said] = reloading.reload(OPEN + "mail.ttl_seconds = 60.0\n")
+    assert said["changed"] == ["mail.ttl_seconds"]
+    second = send("bob", 3)
+    messages.append(bob.next_message())
+    for message in messages:
+        bob.answer(message, {"success": True})
+    for sent in (first, second):
+        assert alice.answer_to(sent)["result"]["mail"]["state"] == "acked"
+    away = join_by(reloading.daemon, "unix", "agent:away", opened)
+    assert away.next_message()["params"]["payload"] == {"number": 2}
+
+
 def test_a_shorter_time_to_answer_holds_for_what_waits_already(
     reloading: Reloading, opened: ExitStack
 ) -> None:

@@ -33,6 +33,16 @@ def _message(to: str, **members: object) -> bytes:
     return request("sendMessage", {"to": to, "payload": {}}, **members)
 
 
+def _durable(to: str, **members: object) -> bytes:
+    params = {"to": to, "delivery": {"durable": True}, "payload": {}}
+    return request("sendMessage", params, **members)
+
+
+def _durable_to_many() -> bytes:
+    """Return messages to 5,000 addresses: as many mailboxes."""
+    return b"".join(_durable(f"absent:{number}", id=1) + b"\n" for number in range(5_000))
+
+
 def _lines(frame: bytes) -> bytes:
     """Return about half a MiB of this line."""
     return (frame + b"\n") * (_HALF_MIB // (len(frame) + 1) + 1)
@@ -68,6 +78,10 @@ FLOODS = [
     Flood("messages to nobody", _lines(_message("nobody", id=1)), 8 * MIB),
     Flood("notifications to nobody", _lines(_message("nobody")), 8 * MIB),
     Flood("notifications to itself", _lines(_message("flooder")), 8 * MIB, reads=False),
+    Flood("durable messages to nobody", _lines(_durable("absent", id=1)), 4 * MIB),
+    Flood("durable notifications", _lines(_durable("absent:n")), 4 * MIB),
+    Flood("durable messages to 5,000 absent", _durable_to_many(), 4 * MIB),
+    Flood("durable messages to itself", _lines(_durable("flooder", id=1)), 4 * MIB),
     Flood("replies nobody asked for", _lines(b'{"jsonrpc":"2.0","id":1,"result":{}}'), 8 * MIB),
     Flood("errors nobody asked for", _lines(b'{"jsonrpc":"2.0","id":1,"error":{}}'), 4 * MIB),
     Flood("pings of JSON-RPC", _lines(request("ping", {}, id=1)), 2 * MIB),

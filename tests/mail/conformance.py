@@ -33,11 +33,13 @@ from busd.bus.mail_store import (
     Expire,
     Finish,
     Forfeit,
+    ForgetAddress,
     ForgetKeys,
     Keep,
     Known,
     ListDead,
     NoteAttempt,
+    Peek,
     Postpone,
     Purge,
     Read,
@@ -62,19 +64,50 @@ def claim(subject: Subject, address: str = "agent:a") -> Box:
 
 
 def names_in(found: list[Mail]) -> list[str]:
-    return [each.message_id for each in found]
+    return [str(each.message_id) for each in found]
 
 
 # Keeping and reading
 
 
 def test_mail_is_read_as_it_was_kept(subject: Subject) -> None:
-    given = mail("m1", idempotency_key="k", caused_by="m0", hops=3, payload=b'{"a":"\xc3\xa9"}')
+    given = mail("m1", idempotency_key="k", account="uid 7", payload=b'{"a":"\xc3\xa9"}')
     kept = do(subject, Keep(given))
     assert kept == Kept(kept.id, True, "m1", None)
     [found] = do(subject, Read(claim(subject)))
     given.id = kept.id
     assert found == given
+
+
+@pytest.mark.parametrize("hops", [None, 0, 7])
+def test_the_hops_of_mail_survive_a_restart_a_failure_and_a_revival(
+    lasting: Subject, hops: int | None
+) -> None:
+    number = do(lasting, Keep(mail("a", hops=hops))).id
+    lasting.restart()
+    box = claim(lasting)
+    do(lasting, Postpone(box, number, 1500.0, "busy"))
+    do(lasting, Bury(box, number, "given up", 1600.0))
+    do(lasting, Revive(number, 1700.0, 2500.0))
+    [found] = do(lasting, Read(box))
+    assert found.hops == hops
+
+
+def test_a_number_stays_a_number_and_its_text_a_text(lasting: Subject) -> None:
+    for given in (7, "7", -(2**63), 2**63 - 1):
+        do(lasting, Keep(mail("", message_id=given, idempotency_key=f"{given!r}")))
+    lasting.restart()
+    found = do(lasting, Read(claim(lasting)))
+    assert [each.message_id for each in found] == [7, "7", -(2**63), 2**63 - 1]
+    again = do(lasting, Keep(mail("", message_id=7, idempotency_key="7")))
+    assert (again.is_new, again.message_id) == (False, 7)
+
+
+def test_whoever_only_looks_needs_no_claim(subject: Subject) -> None:
+    ids = keep(subject, *"abc")
+    claim(subject)
+    assert names_in(do(subject, Peek("agent:a", after=ids[0], limit=1))) == ["b"]
+    assert do(subject, Peek("agent:b")) == []
 
 
 def test_ids_increase_and_mail_is_read_in_the_order_kept(subject: Subject) -> None:
@@ -137,6 +170,26 @@ def test_a_full_mailbox_refuses_and_names_the_limit(
     do(subject, third)
 
 
+@pytest.mark.parametrize(
+    ("limits", "what"),
+    [
+        (MailLimits(identity_count=2), "identity_count"),
+        (MailLimits(identity_bytes=5), "identity_bytes"),
+    ],
+)
+def test_one_identity_cannot_fill_the_store(
+    open_with: OpenWith, limits: MailLimits, what: str
+) -> None:
+    subject = open_with(limits)
+    ids = keep(subject, "a", "b", account="uid 7", payload=b"{}")
+    full = refused(subject, Keep(mail("c", account="uid 7", address="agent:b", payload=b"{}")))
+    assert isinstance(full, BoxFull)
+    assert full.what == what
+    keep(subject, "d", account="uid 8", payload=b"{}")
+    do(subject, SettleOne(claim(subject), ids[0], b"{}"))
+    keep(subject, "e", account="uid 7", payload=b"{}")
+
+
 def test_one_refusal_does_not_affect_what_is_submitted_with_it(subject: Subject) -> None:
     large = Keep(mail("large", payload=b"x" * (MAX_PAYLOAD_BYTES + 1)))
     found = subject.submit_all([Keep(mail("a")), large, Keep(mail("b"))])
@@ -182,6 +235,28 @@ def test_forgotten_keys_are_free_again(subject: Subject) -> None:
     assert not do(subject, Keep(mail("m4", idempotency_key="k2"))).is_new
 
 
+def test_the_oldest_keys_make_room(open_with: OpenWith) -> None:
+    subject = open_with(MailLimits(key_count=2))
+    for name in "abc":
+        keep(subject, name, idempotency_key=name)
+    assert do(subject, ForgetKeys(before=0.0)) == 1
+    assert [do(subject, Keep(mail(name, idempotency_key=name))).is_new for name in "cba"] == [
+        False,
+        False,
+        True,
+    ]
+
+
+def test_a_flood_of_keys_does_not_cost_others_theirs(open_with: OpenWith) -> None:
+    subject = open_with(MailLimits(key_count=3))
+    for name, account in ("a1", "u1"), ("b2", "u2"), ("c2", "u2"), ("d2", "u2"), ("e2", "u2"):
+        keep(subject, name, idempotency_key=name, account=account)
+    assert do(subject, ForgetKeys(before=0.0)) == 2
+    again = [do(subject, Keep(mail(name, idempotency_key=name))) for name in ("a1", "d2", "e2")]
+    assert not any(each.is_new for each in again)
+    assert do(subject, Keep(mail("c2", idempotency_key="c2"))).is_new
+
+
 def test_the_outcome_of_the_first_send_is_that_of_the_second(lasting: Subject) -> None:
     finished = do(lasting, Keep(mail("m1", idempotency_key="k1")))
     settled = do(lasting, Keep(mail("m2", idempotency_key="k2")))
@@ -191,14 +266,6 @@ def test_the_outcome_of_the_first_send_is_that_of_the_second(lasting: Subject) -
     again = [do(lasting, Keep(mail("again", idempotency_key=key))) for key in ("k1", "k2")]
     assert again[0] == Kept(finished.id, False, "m1", b'{"accepted":true}')
     assert again[1] == Kept(settled.id, False, "m2", b"{}")
-
-
-def test_a_key_can_be_recorded_without_mail(subject: Subject) -> None:
-    kept = do(subject, Keep(mail("m1", idempotency_key="k"), is_key_only=True))
-    do(subject, Finish(kept.id, b"{}"))
-    again = do(subject, Keep(mail("m2", idempotency_key="k"), is_key_only=True))
-    assert again == Kept(kept.id, False, "m1", b"{}")
-    assert subject.store.totals == Totals()
 
 
 def test_a_full_mailbox_does_not_use_up_the_key(open_with: OpenWith) -> None:
@@ -401,6 +468,17 @@ def test_a_dead_letter_is_revived_at_the_end_of_its_mailbox(subject: Subject) ->
     assert subject.store.totals == Totals(2, 26)
 
 
+def test_a_revived_dead_letter_that_was_tried_keeps_one_attempt(subject: Subject) -> None:
+    [number] = keep(subject, "a")
+    box = claim(subject)
+    for _ in range(3):
+        do(subject, NoteAttempt(box, number))
+    do(subject, Bury(box, number, "bad", 1.0))
+    do(subject, Revive(number, 1500.0, 2500.0))
+    [found] = do(subject, Read(box))
+    assert found.attempts == 1
+
+
 def test_a_dead_letter_stays_if_its_mailbox_is_full(open_with: OpenWith) -> None:
     subject = open_with(MailLimits(box_count=1))
     [dead] = buried(subject, "a")
@@ -415,6 +493,20 @@ def test_the_oldest_dead_letters_make_room(open_with: OpenWith, limits: MailLimi
     buried(subject, *"abc")
     assert names_in([each.mail for each in do(subject, ListDead())]) == ["b", "c"]
     assert subject.store.totals == Totals(0, 0, 2, 26)
+
+
+@pytest.mark.parametrize("limits", [MailLimits(dead_count=3), MailLimits(dead_bytes=39)])
+def test_a_flood_of_dead_letters_does_not_cost_others_theirs(
+    open_with: OpenWith, limits: MailLimits
+) -> None:
+    subject = open_with(limits)
+    keep(subject, "a", account="uid:1", expires_at=1.0)
+    do(subject, Expire(1.0))
+    for name in "bcdef":
+        keep(subject, name, account="uid:2", expires_at=1.0)
+        do(subject, Expire(1.0))
+    assert names_in([each.mail for each in do(subject, ListDead())]) == ["a", "e", "f"]
+    assert subject.store.totals == Totals(0, 0, 3, 39)
 
 
 # Maintenance
@@ -453,9 +545,16 @@ def test_a_mailbox_is_purged_though_it_is_claimed(subject: Subject) -> None:
     keep(subject, *"ab")
     keep(subject, "other", address="agent:b")
     box = claim(subject)
-    assert do(subject, Purge("agent:a")) == 2
+    purged = do(subject, Purge("agent:a"))
+    assert [(mail.message_id, mail.payload) for mail in purged] == [("a", b""), ("b", b"")]
     assert do(subject, Read(box)) == []
     assert subject.store.totals.count == 1
+
+
+def test_a_mailbox_is_purged_in_portions(subject: Subject) -> None:
+    keep(subject, *"abc")
+    assert [len(do(subject, Purge("agent:a", limit=2))) for _ in range(3)] == [2, 1, 0]
+    assert subject.store.totals.bytes == 0
 
 
 def test_a_survey_tells_what_there_is_per_address(subject: Subject) -> None:
@@ -480,6 +579,13 @@ def test_known_addresses_survive_a_restart(lasting: Subject) -> None:
     lasting.restart()
     assert do(lasting, Known(since=3.0)) == [KnownAddress("b", 4.0), KnownAddress("c", 3.0)]
     assert len(do(lasting, Known())) == 3
+
+
+def test_a_known_address_can_be_forgotten(subject: Subject) -> None:
+    do(subject, Remember("agent:a", 1.0))
+    do(subject, ForgetAddress("agent:a"))
+    do(subject, ForgetAddress("agent:b"))
+    assert do(subject, Known()) == []
 
 
 def test_the_earliest_known_addresses_make_room(open_with: OpenWith) -> None:

@@ -83,14 +83,14 @@ class Rounds:
         totals = subject.store.totals
         sizes = [sum(len(each.payload) for each in found), len(found), len(dead)]
         assert sizes == [totals.bytes, totals.count, totals.dead]
-        self._send_again(subject, events, {each.message_id for each in found})
+        self._send_again(subject, events, {str(each.message_id) for each in found})
         do(subject, DropDead())
         do(subject, Release(box))
         subject.close()
         assert not list(self.path.parent.glob("*corrupt*"))
 
     def _compare(self, events: Events, found: list[Mail], dead: list[Mail]) -> None:
-        names, dead_names = [[each.message_id for each in some] for some in (found, dead)]
+        names, dead_names = [[str(each.message_id) for each in some] for some in (found, dead)]
         assert len(set(names + dead_names)) == len(names) + len(dead_names)
         tried, confirmed = events.get("? keep", set()), events.get("! keep", set())
         ending = events.get("? settle", set()) | events.get("? bury", set())
@@ -101,7 +101,7 @@ class Rounds:
         new_ids = [each.id for each in found if each.message_id not in self.mail]
         assert all(number > self._last_id for number in new_ids)
         for each in found:
-            assert each.payload == mail_named(each.message_id).payload
+            assert each.payload == mail_named(str(each.message_id)).payload
         self.mail, self.ended = set(names), self.ended | ending - set(names)
         self._last_id = max([self._last_id, *(each.id for each in found)])
         self.confirmed += len(confirmed)

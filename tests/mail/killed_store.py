@@ -47,14 +47,16 @@ def use_forever(path: Path, run: str) -> None:
             subject.deliver()
 
 
-def _try_keep(subject: Waiting, name: str, there: dict[str, int]) -> None:
+def _try_keep(subject: Waiting, name: str, there: dict[str | int, int]) -> None:
     def done(kept: Any) -> None:
         there[name] = kept.id
 
     _try(subject, f"keep {name}", Keep(mail_named(name)), done)
 
 
-def _try_end(subject: Waiting, box: Box, there: dict[str, int], chance: random.Random) -> None:
+def _try_end(
+    subject: Waiting, box: Box, there: dict[str | int, int], chance: random.Random
+) -> None:
     name = chance.choice(list(there))
     number = there.pop(name)
     if chance.random() < 0.8:

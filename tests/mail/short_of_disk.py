@@ -14,7 +14,7 @@ from pathlib import Path
 from structlog.testing import capture_logs
 
 from busd.bus.mail import StoreFailed
-from busd.bus.mail_store import Claim, Keep, Read
+from busd.bus.mail_store import Claim, Expire, Keep, Read
 from tests.journal.rows import select
 from tests.journal.short_of_disk import NoRoom, file_size_limit, full_disk
 from tests.mail.stores import do, mail
@@ -34,9 +34,12 @@ def report(how: str, folder: Path) -> dict[str, object]:
     with FAULTS[how](folder):
         keeps = [Keep(mail(f"lost {number}", payload=b"x" * 5000)) for number in range(50)]
         outcomes = subject.submit_all([*keeps])
-        is_failing = subject.store.is_failing
         [read] = subject.submit_all([Read(box)])
+        subject.submit_all([Expire(now=0.0, limit=1)])
+        is_failing = subject.store.is_failing
         count = subject.store.totals.count
+    subject.submit_all([Expire(now=0.0, limit=1)])
+    is_failing_after = subject.store.is_failing
     kept = do(subject, Keep(mail("after")))
     names = [each.message_id for each in do(subject, Read(box))]
     subject.restart()
@@ -45,6 +48,7 @@ def report(how: str, folder: Path) -> dict[str, object]:
     return {
         "failed": sum(isinstance(each, StoreFailed) for each in outcomes),
         "is failing": is_failing,
+        "is failing after": is_failing_after,
         "read meanwhile": [each.message_id for each in read],
         "counted meanwhile": count,
         "recovered": kept.is_new,

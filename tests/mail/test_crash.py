@@ -53,3 +53,18 @@ def test_the_simulated_disk_fails_and_recovers() -> None:
     store.deliver()
     assert outcomes == [StoreFailed("disk full"), Kept(1, True, "b")]
     assert not store.is_failing
+
+
+def test_a_torn_page_loses_what_the_bus_was_not_told_of() -> None:
+    disk = SimulatedDisk(MailLimits())
+    outcomes: list[Any] = []
+    store = disk.start()
+    for name in ("told", "not told", "not synced"):
+        store.submit(Keep(mail(name)), outcomes.append)
+        if name != "not synced":
+            store.sync()
+        if name == "told":
+            store.deliver()
+    disk.crash(is_synced=False, is_torn=True)
+    assert len(outcomes) == 1
+    assert disk.start().totals == Totals(1, 13)

@@ -14,8 +14,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from busd.bus.mail import Box, Kept, MailLimits, StoreBusy, StoreFailed, Totals
-from busd.bus.mail_store import Bury, Claim, Keep, Read
+from busd.bus.mail_store import Bury, Claim, Expire, Keep, ListDead, Read
 from busd.errors import ConfigError
+from busd.mail.engine import fair_share
+from busd.mail.file import MailFile
 from busd.mail.sqlite import SqliteMailStore
 from tests.mail.stores import do, mail
 from tests.mail.waiting import Waiting
@@ -46,6 +48,15 @@ def test_only_this_user_may_read_the_file(subject: Waiting, path: Path) -> None:
     files = [path.parent, *path.parent.iterdir()]
     assert {stat.S_IMODE(each.stat().st_mode) for each in files} == {0o700, 0o600}
     assert len(files) == 4  # with -wal and -shm
+
+
+def test_each_commit_is_synced_before_its_outcomes_are_delivered(path: Path) -> None:
+    file = MailFile(path, MailLimits())
+    file.write([Keep(mail())])
+    assert file._db
+    read = [file._db.execute(f"PRAGMA {name}") for name in ("journal_mode", "synchronous")]
+    assert [cursor.fetchone()[0] for cursor in read] == ["wal", 2]  # FULL: each commit is an fsync
+    file.close()
 
 
 def test_a_link_in_the_place_of_the_file_is_refused(path: Path) -> None:
@@ -138,12 +149,16 @@ def test_closing_delivers_what_waits(path: Path) -> None:
 
 
 def test_a_loop_that_has_ended_does_not_hold_up_the_end(path: Path) -> None:
-    def refuse(_: object) -> None:
-        raise RuntimeError("the loop is closed")
+    has_ended = False
+
+    def schedule(_: object) -> None:
+        if has_ended:
+            raise RuntimeError("the loop is closed")
 
     outcomes: list[Any] = []
-    store = SqliteMailStore(path, refuse, MailLimits())
+    store = SqliteMailStore(path, schedule, MailLimits())
     store.submit(Keep(mail()), outcomes.append)
+    has_ended = True
     assert store.close(20)
     assert len(outcomes) == 1
 
@@ -207,3 +222,23 @@ def test_a_file_that_may_not_be_written_is_the_operators_to_mend(path: Path) -> 
     with pytest.raises(ConfigError, match="cannot open the mailboxes"):
         Waiting(path)
     path.parent.chmod(0o700)
+
+
+def test_whose_dead_letters_there_are_is_known_after_a_restart(path: Path) -> None:
+    limits = MailLimits(dead_count=2)
+    for number, account in enumerate(["uid:1", "uid:2", "uid:2"]):
+        subject = Waiting(path, limits)
+        do(subject, Keep(mail(str(number), account=account, expires_at=1.0)))
+        do(subject, Expire(1.0))
+        left = [each.mail.message_id for each in do(subject, ListDead())]
+        subject.close()
+    assert left == ["0", "2"]
+
+
+@pytest.mark.parametrize(
+    ("counts", "limit", "share"),
+    [([1, 4], 3, 2), ([5], 3, 3), ([2, 2], 4, 2), ([9, 9, 9], 10, 3), ([1, 1, 100], 50, 48)],
+)
+def test_a_fair_share_leaves_as_much_as_possible(counts: list[int], limit: int, share: int) -> None:
+    assert fair_share(counts, limit) == share
+    assert sum(min(count, share) for count in counts) <= limit

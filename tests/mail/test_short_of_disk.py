@@ -29,6 +29,7 @@ def test_without_room_nothing_is_kept_and_nothing_is_lost(how: str, tmp_path: Pa
     assert report == {
         "failed": 50,
         "is failing": True,
+        "is failing after": False,
         "read meanwhile": ["before"],
         "counted meanwhile": 1,
         "recovered": True,

@@ -9,9 +9,14 @@ import subprocess
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from busd import SyncClient
+from busd.ops.control import MailAbout
+from busd.ops.doctor_bus import check_mail
+from busd.ops.mail_admin import MailboxSummary
 from tests.cli.terminal import BUSD, Terminal
 from tests.daemons import PATIENCE_SECONDS, Daemon, open_daemon
 from tests.plugin.sources import GREET
@@ -215,3 +220,62 @@ def test_the_doctor_is_content_with_the_bus_of_a_user_without_systemd_and_runtim
         assert "problem" not in said.out
         assert terminal.run([*user, *BUSD, "stop"]).code == 0
         assert running.process.wait(PATIENCE_SECONDS) == 0
+
+
+# Mail
+
+
+def about(**members: Any) -> MailAbout:
+    limits = {"box_count": 10, "box_bytes": 1_000, "total_count": 100, "total_bytes": 10_000}
+    facts: dict[str, Any] = {"count": 0, "bytes": 0, "dead": 0, "dead_bytes": 0}
+    return MailAbout(**{**facts, "is_failing": False, **limits, **members})
+
+
+def mailbox(address: str, count: int, size: int) -> MailboxSummary:
+    return MailboxSummary(address, count, size, None, 0, 0, [])
+
+
+def levels(mail: MailAbout, *mailboxes: MailboxSummary) -> list[tuple[str, str]]:
+    return [(each.level, each.says) for each in check_mail(mail, list(mailboxes))]
+
+
+def test_mail_that_waits_is_fine() -> None:
+    found = levels(about(count=3), mailbox("agent:a", 9, 900))
+    assert found == [("ok", "3 messages wait, none was given up")]
+
+
+def test_a_disk_that_cannot_be_written_is_a_problem() -> None:
+    [(level, says)] = levels(about(is_failing=True))
+    assert (level, says) == ("problem", "mail cannot be written: durable messages are refused")
+
+
+def test_dead_letters_are_worth_a_warning() -> None:
+    assert levels(about(dead=1)) == [("warning", "1 dead letter: messages that were given up")]
+    assert levels(about(dead=2)) == [("warning", "2 dead letters: messages that were given up")]
+
+
+@pytest.mark.parametrize(("count", "size"), [(10, 0), (1, 901)])
+def test_a_mailbox_that_is_nearly_full_is_named(count: int, size: int) -> None:
+    found = levels(about(), mailbox("agent:a", count, size), mailbox("agent:b", 9, 900))
+    assert found == [("warning", "the mailbox of agent:a is over 90% of its limit")]
+
+
+def test_many_full_mailboxes_are_counted() -> None:
+    *named, (_, last) = levels(about(), *(mailbox(f"agent:{n}", 10, 0) for n in range(12)))
+    assert (len(named), last) == (5, "7 more mailboxes are over 90% of their limit")
+
+
+def test_all_mailboxes_together_may_be_nearly_full() -> None:
+    assert levels(about(count=91)) == [
+        ("warning", "the mailboxes together are over 90% of their limit")
+    ]
+
+
+def test_the_doctor_asks_a_bus_for_its_mail(patient: Patient) -> None:
+    with open_daemon("uvloop", {"mail.box_count": 1}) as daemon:
+        address = f"unix:{daemon.path}"
+        with SyncClient("ann", address=address) as ann:
+            ann.send("agent:away", {}, durable=True)
+        code, complaints = patient.complaints("--address", address)
+    assert code == 0
+    assert ("warning", "the mailbox of agent:away is over 90% of its limit") in complaints

@@ -26,7 +26,8 @@ from busd.ops.install import (
 )
 
 PROGRAM = ["/opt/busd/bin/busd"]
-USER_FILES = ("systemd/user/busd.service", "systemd/user/busd.socket", "busd/busd.toml")
+UNIT_FILES = ("busd.service", "busd.socket", "busd-gateway.service", "busd-bridge@.service")
+USER_FILES = (*(f"systemd/user/{name}" for name in UNIT_FILES), "busd/busd.toml")
 
 
 @pytest.fixture
@@ -73,7 +74,7 @@ def test_the_system_gets_its_own(home: Path, tmp_path: Path) -> None:
     root = tmp_path / "root/etc"
     assert [file["path"] for file in said["files"]] == [
         str(root / name)
-        for name in ("systemd/system/busd.service", "systemd/system/busd.socket", "busd/busd.toml")
+        for name in (*(f"systemd/system/{name}" for name in UNIT_FILES), "busd/busd.toml")
     ]
     assert said["next"][0] == "systemctl daemon-reload"
     # The service is no root: it must be able to read its settings.
@@ -88,17 +89,17 @@ def test_root_means_the_system_and_everybody_else_themselves(home: Path, tmp_pat
 
 
 def test_to_install_again_changes_nothing(layout: Layout) -> None:
-    assert actions(layout) == ["written"] * 3
+    assert actions(layout) == ["written"] * len(USER_FILES)
     before = [path.stat().st_mtime_ns for path, _, _ in files_for(layout, PROGRAM)]
 
-    assert actions(layout) == ["unchanged"] * 3
+    assert actions(layout) == ["unchanged"] * len(USER_FILES)
     assert [path.stat().st_mtime_ns for path, _, _ in files_for(layout, PROGRAM)] == before
 
 
 def test_a_dry_run_writes_nothing(home: Path) -> None:
     done = run("--user", "--dry-run")
 
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["written"] * 3
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["written"] * len(USER_FILES)
     assert "nothing was written" in done.stderr
     assert not home.exists()
 
@@ -135,7 +136,7 @@ def test_force_replaces_it_and_keeps_a_copy(home: Path) -> None:
 
 def test_changed_settings_are_kept_without_complaint(home: Path) -> None:
     run("--user")
-    config = home / USER_FILES[2]
+    config = home / USER_FILES[-1]
     config.write_text(config.read_text().replace('#loop = "uvloop"', 'loop = "trio"'))
 
     done = run("--user")
@@ -149,7 +150,7 @@ def test_a_unit_of_another_version_is_updated_without_asking(layout: Layout) -> 
     unit = layout.unit_folder / "busd.service"
     assert written_by(unit.read_text()) == __version__
 
-    assert actions(layout) == ["updated", "unchanged", "unchanged"]
+    assert actions(layout) == ["updated", "unchanged", "updated", "updated", "unchanged"]
     assert f"ExecStart={PROGRAM[0]} serve --json\n" in unit.read_text()
 
 
@@ -157,7 +158,7 @@ def test_a_masked_unit_stays_masked(layout: Layout) -> None:
     layout.unit_folder.mkdir(parents=True)
     (layout.unit_folder / "busd.service").symlink_to("/dev/null")
 
-    assert actions(layout) == ["kept", "written", "written"]
+    assert actions(layout) == ["kept", *["written"] * (len(USER_FILES) - 1)]
     assert (layout.unit_folder / "busd.service").is_symlink()
 
 

@@ -42,7 +42,9 @@ def logged_and_suppressed(daemon: Daemon, event: str) -> tuple[int, int]:
 
 
 def test_peers_that_come_and_go_are_logged_in_part_and_counted(loop: Loop) -> None:
-    with open_daemon(loop, {"plugins.disabled": ["bub"]}, log_level="info") as daemon:
+    with open_daemon(
+        loop, {"plugins.disabled": ["bridges", "bub", "gateway"]}, log_level="info"
+    ) as daemon:
         for _ in range(MANY):
             peer = connect(daemon, "unix")
             peer.initialize("agent:visitor")

@@ -284,3 +284,21 @@ SHARED = {
     + '@plugin.handles(to="x:y")\ndef f(value: dict): pass\n',
     "_private.py": "raise RuntimeError('nobody imports this')\n",
 }
+
+TOY_BRIDGE = '''"""Toy: connects a toy system."""
+
+import msgspec
+
+from busd import Bridge, Plugin
+
+plugin = Plugin("toy")
+
+
+class ToyTable(msgspec.Struct):
+    token_file: str = ""
+
+
+@plugin.bridge
+async def serve(bridge: Bridge, table: ToyTable) -> None:
+    await bridge.serve()
+'''

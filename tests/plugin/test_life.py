@@ -10,7 +10,7 @@ import pytest
 
 from tests.daemons import Loop
 from tests.plugin.conftest import Plugged, joined, open_plugged
-from tests.plugin.sources import EMPTY, GREET
+from tests.plugin.sources import EMPTY, GREET, TOY_BRIDGE
 from tests.wire_peers import Peer
 
 # Writes each moment of its life into a file of the state folder.
@@ -125,7 +125,7 @@ def test_a_reload_starts_new_plugins_and_stops_vanished_ones(loop: Loop) -> None
         plugged.reload()
         assert greeting(peer) == "no route"
         assert diary(plugged)[-2:] == ["stop", "cancelled"]
-        assert set(plugged.listed()) == {"bub"}
+        assert not set(plugged.listed()) & {"greet", "diary"}
 
 
 @pytest.mark.parametrize("name", ["greet.py", "greet/__init__.py"])
@@ -246,3 +246,11 @@ def test_one_plugin_stopped_in_the_middle_of_its_work_says_so(loop: Loop) -> Non
         plugged.reload()
         [ack] = peer.answer_to(request)["result"]["acks"]
         assert (ack["success"], ack["message"]) == (False, "plugin greet was stopped")
+
+
+def test_a_plugin_with_only_a_bridge_is_listed_and_runs_nothing_in_the_bus(loop: Loop) -> None:
+    with open_plugged(loop, {"toy.py": TOY_BRIDGE}) as plugged:
+        toy = plugged.listed()["toy"]
+        assert (toy["state"], toy["about"]) == ("bridge", "Toy: connects a toy system.")
+        names = [each["clientId"] for each in plugged.call("getStatus")["connections"]]
+        assert "plugin:toy" not in names

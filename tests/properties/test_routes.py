@@ -21,9 +21,11 @@ class Party:
     """A peer that only has a name."""
 
     bus: Bus
+    shows_attempts = False
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.subscriptions: set[str] = set()
 
     def hand_over(self, message: Message, frame: bytes, delivery: Delivery) -> None:
         raise NotImplementedError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -14,6 +15,7 @@ from busd.settings.description import describe
 from busd_plugins.bub.settings import WorkerSettings
 from tests.pages import rows_of
 
+BRIDGES = ("programs", "telegram", "discord", "hook")  # the tables within [bridges]
 TEXT = encode_default_config({}, "systemctl reload busd")
 LINES = TEXT.splitlines()
 
@@ -26,12 +28,12 @@ def test_every_line_is_commented_out() -> None:
 def test_every_setting_is_there_with_a_line_about_it() -> None:
     shown = {line[1:].split(" = ")[0]: LINES[number - 1] for number, line in enumerate(LINES)}
     for name in setting_names():
-        table, _, key = name.partition(".")
-        if key and table in ("grant", "workers"):
-            assert shown[key].startswith("# ")
-            continue  # a member of a table
         if any(other.startswith(f"{name}.") for other in setting_names()):
             continue  # a group
+        table, _, key = name.partition(".")
+        if key and (table in ("grant", "workers") or key.partition(".")[0] in BRIDGES):
+            assert shown[key.rpartition(".")[2]].startswith("# ")
+            continue  # a member of a table
         assert shown.get(name, "").startswith("# "), name
 
 
@@ -41,11 +43,20 @@ def test_without_the_marks_it_says_what_is_the_default(tmp_path: Path) -> None:
     config = tmp_path / "busd.toml"
     # A grant is for somebody: that much the operator must add.
     values.insert(values.index("[[grant]]") + 1, "uid = 1000")
+    values.insert(values.index("[bridges.programs.default]") + 1, 'command = ["true"]')
     config.write_text("\n".join(values))
+    default: Any = default_settings()  # some tables are declared by plugins
+    tables = {
+        "programs": {"default": {"command": ["true"]}},
+        "telegram": {},
+        "discord": {},
+        "hook": {},
+    }
     assert load_settings(str(config), {}) == msgspec.structs.replace(
-        default_settings(),
+        default,
         grant=[Grant(name="1", uid=1000)],
         workers={"default": WorkerSettings()},
+        bridges=msgspec.convert(tables, type(default.bridges)),
     )
 
 

@@ -38,22 +38,26 @@ def units(tmp_path: Path, flavour: str, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 def test_systemd_finds_no_fault_with_the_units(units: Path, flavour: str) -> None:
-    paths = [str(units / name) for name in ("busd.service", "busd.socket")]
+    names = ("busd.service", "busd.socket", "busd-gateway.service", "busd-bridge@.service")
+    paths = [str(units / name) for name in names]
     done = analyze("verify", f"--{flavour}", *paths)
 
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_little_of_the_host_is_exposed_to_the_system_service(units: Path, flavour: str) -> None:
+@pytest.mark.parametrize("name", ["busd.service", "busd-gateway.service"])
+def test_little_of_the_host_is_exposed_to_the_system_services(
+    units: Path, flavour: str, name: str
+) -> None:
     if flavour == "user":
         return
-    done = analyze("security", "--offline=true", "--threshold=20", str(units / "busd.service"))
+    done = analyze("security", "--offline=true", "--threshold=20", str(units / name))
 
-    found = re.search(r"Overall exposure level for busd.service: (\S+)", done.stdout)
+    found = re.search(rf"Overall exposure level for {name}: (\S+)", done.stdout)
     assert found, done.stderr
     assert float(found[1]) <= 2.0, done.stdout
     assert done.returncode == 0
-    assert "PrivateUsers=yes" not in (units / "busd.service").read_text()
+    assert "PrivateUsers=yes" not in (units / name).read_text()
 
 
 def analyze(*words: str) -> subprocess.CompletedProcess[str]:

@@ -92,6 +92,7 @@ def test_a_user_without_a_grant_is_not_let_in_over_loopback(
         "X-Forwarded-For: 192.0.2.1",
         "x-forwarded-proto: https",
         "X-Real-IP: 192.0.2.1",
+        "CF-Connecting-IP: 192.0.2.1",
     ],
 )
 def test_who_comes_through_a_proxy_needs_a_token(

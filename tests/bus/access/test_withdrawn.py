@@ -45,7 +45,7 @@ def test_a_revoked_token_closes_its_connections_at_once(
         (ack,) = owner.answer_to(sent)["result"]["acks"]
         assert ack["message"] == "peer left before it answered"
         receipt = owner.call("sendMessage", {"to": "peer:line", "payload": {}})
-        assert receipt["undelivered"] == "no route"
+        assert receipt["undelivered"] == "kept"  # until somebody may have the name again
         assert not is_closed(other)
         if policy == "strict":
             again = connect(daemon, "tcp")

@@ -1,8 +1,9 @@
 """A worker that needs nothing but a socket and JSON: it says back what it hears.
 
 What else it does is told by the environment: BEHAVE = echo, silent, slow:SECONDS, stranger,
-exit:CODE, and by the words it gets: `die` (once in its life), `die always`, `pid`, `wait`,
-`heard`, `env NAME`. CONNECT=tcp has it connect where agents of the Bub project do.
+exit:CODE, and by the words it gets: `die` (once in its life), `die always`, `die, attempt` (once,
+then it says which attempt it got), `pid`, `wait`, `heard`, `env NAME`. CONNECT=tcp has it connect
+where agents of the Bub project do.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class LightAgent:
         self.out.sendall(json.dumps({"jsonrpc": "2.0", **members}).encode() + b"\n")
 
     def run(self) -> None:
-        self.send(id=1, method="initialize", params={"clientId": self.client_id})
+        wanted = {"deliveryAttempt": True}
+        params = {"clientId": self.client_id, "extensions": wanted}
+        self.send(id=1, method="initialize", params=params)
         for line in self.lines:
             frame = json.loads(line)
             if frame.get("method") == "processMessage":
@@ -50,12 +53,15 @@ class LightAgent:
             self.obey(text)
             if text == "wait":
                 return  # owes the ack
-            self.reply(self.answer(text), params["messageId"])
+            attempt = params.get("deliveryAttempt", 1)
+            said = f"attempt {attempt}" if text == "die, attempt" else self.answer(text)
+            self.reply(said, params["messageId"])
         self.send(id=number, result={"success": True, "payload": {"by": self.client_id}})
 
     def obey(self, text: str) -> None:
         died = self.data / "died"
-        if text == "die always" or (text == "die" and not died.exists()):
+        is_first = text in ("die", "die, attempt") and not died.exists()
+        if text == "die always" or is_first:
             died.write_text("once")
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -11,6 +11,7 @@ import pytest
 
 from busd import Ack
 from busd_plugins.bub.chats import Chat
+from busd_plugins.bub.forwarded import KEPT
 from tests.daemons import Loop, open_daemon
 from tests.plugins.bub.bridges import Bridge, light_workers, open_bridge
 
@@ -151,17 +152,20 @@ async def test_a_message_that_was_acked_in_the_queue_outlives_the_bus(
             assert bridge.replies("2") == []  # once is enough
 
 
-async def test_a_queue_that_is_full_says_so(loop: Loop) -> None:
+async def test_a_message_that_there_is_no_worker_for_waits_until_there_is_room(loop: Loop) -> None:
     settings = QUEUE | {"agents.max_workers": 2}
     with open_daemon(loop, light_workers(**settings)) as daemon:
-        async with open_bridge(daemon) as bridge, anyio.create_task_group() as tasks:
-            tasks.start_soon(bridge.route, "1", "hello", "m1")
-            await bridge.event("spawned")
-            tasks.start_soon(bridge.route, "2", "hello", "m2")
-            await bridge.wait_for(lambda *_: len(steps(bridge)) == 1)
-            ack = await bridge.route("3", "hello")
-            assert (ack.success, ack.should_retry) == (False, True)
-            assert ack.message == (
+        async with open_bridge(daemon) as bridge:
+            for chat in ("1", "2"):
+                await bridge.route(chat, "hello")
+                await bridge.reply(chat)
+            ack = await bridge.route("3", "hello", "m3")
+            assert (ack.success, ack.read()["content"]["message"]) == (True, KEPT)
+            told = [(it["turn"], it["status"]) for to, it in steps(bridge) if to == "events:tg:3"]
+            assert told == [("m3", "in_progress")]
+            refused = await bridge.spawn("4")
+            assert refused.message == (
                 "no room for another worker: 2 run or start (setting agents.max_workers)"
             )
-            await bridge.reply("2")
+            await bridge.call("agents.stop", clientId=Chat("telegram", "1").agent_id)
+            assert await bridge.reply("3") == f"{Chat('telegram', '3').agent_id}: hello"

@@ -14,6 +14,7 @@ import pytest
 
 from busd import Ack, CallRefused, Client
 from busd_plugins.bub.chats import Chat
+from busd_plugins.bub.forwarded import KEPT
 from tests.bus.access.guarded import new_token, open_guarded
 from tests.conftest import DaemonWith
 from tests.daemons import Loop, open_daemon
@@ -49,7 +50,8 @@ async def refusal(bridge: Bridge, chat: str, **content: str) -> str:
         (
             "1",
             {"channel_type": "smoke"},
-            "unknown channel_type 'smoke': this bus has telegram, discord, web, terminal"
+            "unknown channel_type 'smoke': this bus has telegram, discord, hook, web, terminal,"
+            " tkr, group, stage, agentiq"
             " (setting agents.channel_types)",
         ),
         ("1", {"channel": "agent"}, "channel agent cannot be: agent: is no address of a chat"),
@@ -164,14 +166,14 @@ async def test_the_senders_of_messages_that_waited_in_vain_hear_why(loop: Loop) 
 
 async def test_a_start_that_takes_longer_than_a_request_may_is_said_in_time(loop: Loop) -> None:
     settings = light_workers(
-        **{"workers.default.environment.BEHAVE": "silent", "plugins.handler_seconds": 1.0}
+        **{"workers.default.environment.BEHAVE": "silent", "plugins.handler_seconds": 4.0}
     )
     with open_daemon(loop, settings) as daemon:
         async with open_bridge(daemon) as bridge:
             assert await refusal(bridge, "1") == "the worker is still starting"
             ack = await bridge.route("1", "hello")
-            assert (ack.message, ack.retry_seconds) == ("no answer in time", 1.0)
-            assert (await bridge.agent())["waiting"] == 0
+            assert (ack.success, ack.read()["content"]["message"]) == (True, KEPT)
+            assert (await bridge.agent())["waiting"] == 1
 
 
 async def test_more_messages_than_may_wait_are_refused_for_now(loop: Loop) -> None:
@@ -179,7 +181,7 @@ async def test_more_messages_than_may_wait_are_refused_for_now(loop: Loop) -> No
         **{
             "workers.default.environment.BEHAVE": "silent",
             "agents.ready_seconds": 1.0,
-            "agents.max_waiting": 2,
+            "mail.box_count": 2,
         }
     )
     acks: list[Ack] = []
@@ -192,8 +194,8 @@ async def test_more_messages_than_may_wait_are_refused_for_now(loop: Loop) -> No
             async with anyio.create_task_group() as tasks:
                 for number in range(3):
                     tasks.start_soon(say, bridge, str(number))
-            assert acks[0].message == "agent is starting, too many messages wait"
-            assert (acks[0].should_retry, acks[0].retry_seconds) == (True, 1.0)
+            assert acks[0].message == f"mail for {WORKER} is not kept: 2 (mail.box_count)"
+            assert (acks[0].should_retry, acks[0].retry_seconds) == (True, 5.0)
             assert [re.sub(" within.*", "", ack.message) for ack in acks[1:]] == (
                 [f"the worker did not connect as {WORKER}"] * 2
             )
@@ -236,7 +238,7 @@ async def test_a_full_state_disk_is_said_and_leaves_nothing_half_done(loop: Loop
     ) as daemon:
         state = Path(f"/proc/{daemon.process.pid}/root{folder}/state")
         async with open_bridge(daemon) as bridge:
-            await bridge.route("before", "hello")
+            assert (await bridge.route("before", "one")).success
             fill(state / "ballast")
             assert await refusal(bridge, "1") == (
                 "the workspace cannot be made: No space left on device"
@@ -245,12 +247,23 @@ async def test_a_full_state_disk_is_said_and_leaves_nothing_half_done(loop: Loop
                 "before"
             ]
             assert names_in(state / "workspaces") == ["telegram-before"]
-            assert (await bridge.route("before", "hello")).success
+            # The worker is here, so it gets what the disk cannot keep, if the bus knows that no
+            # mail waits before it: else, and that is a matter of moments, the sender is told.
+            two = await bridge.route("before", "two")
+            if not two.success:
+                assert two.message == "mail cannot be written; the log of the bus has the details"
+                assert (two.should_retry, two.retry_seconds) == (True, 5.0)
             remove(state / "ballast")
+            assert (await bridge.route("before", "three")).success
             assert (await bridge.spawn("1")).success
+            await bridge.wait_for(lambda to, said: to == "tg:before" and "three" in str(said))
+            answered = [text.split(": ")[1] for text in bridge.replies("before")]
+            answered = [text for text in answered if text != "one"]
+            assert answered == (["two", "three"] if two.success else ["three"])
         assert daemon.stop() == 0
-        # The bus's own log of activity may have found the disk full, too, and says so.
-        assert all('"journal.failed"' in line for line in daemon.faults()), daemon.log()
+        # The mail and the bus's own log of activity may have found the disk full, too, and say so.
+        told = ('"journal.failed"', '"mail.failed"')
+        assert all(any(event in line for event in told) for line in daemon.faults()), daemon.log()
         daemon.is_blamed = True
 
 

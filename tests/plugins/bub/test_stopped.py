@@ -67,8 +67,8 @@ async def test_a_message_that_was_not_acked_gets_a_failed_ack_that_says_so(loop:
             await bridge.route("1", "hello")
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(say)
-                while (await bridge.call("agents.list"))["agents"][0]["waiting"]:
-                    pass
+                while not (await bridge.call("agents.list"))["agents"][0]["waiting"]:
+                    pass  # it is kept
                 await bridge.say(WORKER, "1", "hello again")  # it has the one before this
                 await bridge.call("agents.stop", clientId=WORKER)
             assert (acks[0].success, acks[0].message) == (False, WHY)

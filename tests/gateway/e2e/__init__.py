@@ -1,0 +1,1 @@
+"""The gateway end to end: a real bus, real gateway and agents, and the formats' real clients."""

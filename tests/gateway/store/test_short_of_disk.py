@@ -1,0 +1,42 @@
+"""No room on the disk: what is said meanwhile is refused, what was kept stays, and it recovers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.journal.test_short_of_disk import ROOT, can_mount
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param("disk", marks=pytest.mark.skipif(not can_mount(), reason="needs root")),
+        "limit",
+    ],
+)
+def test_without_room_nothing_is_kept_and_nothing_is_lost(how: str, tmp_path: Path) -> None:
+    command = ["unshare", "-m"] if how == "disk" else []
+    command += [sys.executable, "-m", "tests.gateway.store.short_of_disk", how, str(tmp_path)]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert shown.returncode == 0, shown.stderr
+    report: dict[str, Any] = json.loads(shown.stdout)
+    assert report == {
+        "failed": 100,
+        "reasons name the path": False,
+        "is failing": True,
+        "read meanwhile": ["before"],
+        "start": "the disk",
+        "key": "the disk" if how == "disk" else "nobody",  # it is short
+        "number after": 2,
+        "is failing after": False,
+        "names": ["before", "after"],
+        "entries": 2,
+        "integrity": "ok",
+        "logs": ["store.failed", "store.recovered"],
+    }
