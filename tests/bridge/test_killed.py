@@ -150,9 +150,10 @@ async def test_replies_arrive_once_also_if_the_bus_is_killed(place: Place, daemo
                 await poll_until(lambda number=number: bridge.status.queue > number)  # type: ignore[misc]  # mypy cannot infer the lambda
             daemon.process.kill()
             daemon.wait()
+            await poll_until(lambda: not bridge.status.is_on_bus)
             daemon.start_again("uvloop", {"plugins.disabled": ["bub"]})
             await poll_until(lambda: bridge.status.is_on_bus)
             place.toy.gates["1"].set()
-        await agent.reply("last")
+        assert [ack.success for ack in (await agent.reply("last")).acks] == [True]
     assert place.toy.texts() == [*map(str, range(5)), "last"]
     assert not any(each.is_repeat for each in place.toy.posted)
