@@ -21,6 +21,9 @@ from busd.gateway.open_sockets import OpenSockets
 MAX_HEAD_BYTES = 16 * 1024
 _PIECE_BYTES = 1024  # parsed at once; 170 chunks of a body fit into it
 _BODY_PIECE_BYTES = 16 * 1024  # of a body whose length is known
+# Of a body that was answered before all of it has come. If the connection were closed at once, the
+# client would lose the answer while it still sends.
+_MAX_DISCARDED_BYTES = 2 * 1024 * 1024
 # Lines of heads, and of bodies in chunks, which have two for each chunk.
 _LINES_PER_SECOND, _LINES_AT_ONCE = 1_000.0, 1_000.0
 _MAX_UPGRADE_HEADERS, _MAX_UPGRADE_LINE_BYTES = 100, 8_000  # what `websockets` reads
@@ -59,6 +62,7 @@ class HttpConnection(H11Protocol):
         self._is_counted = False
         self._awaits: object = None  # the state of h11 when we last looked
         self._late = 0
+        self._discarded_bytes = 0  # since the last answer
         self._rest = b""  # not parsed yet; nothing is read meanwhile
         self._turn: Any = None  # the timer of the next piece
         self._lines = Allowance(_LINES_PER_SECOND, _LINES_AT_ONCE, refused_cost=1)
@@ -114,7 +118,7 @@ class HttpConnection(H11Protocol):
         size = _BODY_PIECE_BYTES if is_plain else _PIECE_BYTES
         piece, self._rest = self._rest[:size], self._rest[size:]
         super().data_received(piece)
-        if self._is_over:
+        if self._is_over or not self._may_discard(len(piece)):
             return
         self._watch()
         seconds = 0.0 if is_plain else self._lines.charge(piece.count(b"\n"))
@@ -122,6 +126,15 @@ class HttpConnection(H11Protocol):
             self.parse_later(seconds)
         elif not self.flow.read_paused:
             self.transport.resume_reading()
+
+    def _may_discard(self, size: int) -> bool:
+        """Count what follows an answer and belongs to its request; close if that is too much."""
+        if self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY:
+            self._discarded_bytes += size
+            if self._discarded_bytes > _MAX_DISCARDED_BYTES:
+                self.abort()
+                return False
+        return True
 
     @property
     def holds_data(self) -> bool:
@@ -153,7 +166,7 @@ class HttpConnection(H11Protocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._output.hold(self.transport.get_write_buffer_size())
-        self._late = 0
+        self._late = self._discarded_bytes = 0
         self._watch()
 
     def pause_writing(self) -> None:

@@ -214,8 +214,6 @@ def refusal_of(refusal: HookError) -> Response:
         headers["Retry-After"] = str(refusal.retry_seconds)
     if refusal.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    if refusal.status == 413:
-        headers["Connection"] = "close"  # the rest is not read
     return _json(refusal.status, refusal.body, headers)
 
 

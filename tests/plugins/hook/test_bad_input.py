@@ -156,13 +156,30 @@ async def test_a_message_that_is_too_large_is_refused(hooks: Hooks) -> None:
     assert code_of(response) == (413, "too_large")
 
 
+def head_of_length(hooks: Hooks, length: int) -> bytes:
+    lines = [f"Host: {hooks.place.host}", f"Authorization: Bearer {TOKEN}"]
+    lines += [f"Content-Length: {length}", "", ""]
+    return "\r\n".join(["POST /hook/ci HTTP/1.1", *lines]).encode()
+
+
 async def test_ten_megabytes_are_refused_before_they_are_read(hooks: Hooks) -> None:
-    head = f"POST /hook/ci HTTP/1.1\r\nHost: {hooks.place.host}\r\n"
-    head += f"Authorization: Bearer {TOKEN}\r\nContent-Length: {10 * 1024 * 1024}\r\n\r\n"
     async with await anyio.connect_tcp("127.0.0.1", hooks.place.port) as stream:
-        await stream.send(head.encode())
+        await stream.send(head_of_length(hooks, 10 * 1024 * 1024))
         with anyio.fail_after(PATIENCE_SECONDS):
             assert (await stream.receive()).startswith(b"HTTP/1.1 413 ")
+            with pytest.raises(anyio.BrokenResourceError):  # nobody reads all of it
+                await stream.send(b" " * 10 * 1024 * 1024)
+
+
+async def test_who_sends_too_much_still_gets_the_answer(hooks: Hooks) -> None:
+    """A connection that is closed while its client sends loses what the client has not read."""
+    length = 512 * 1024
+    async with await anyio.connect_tcp("127.0.0.1", hooks.place.port) as stream:
+        with anyio.fail_after(PATIENCE_SECONDS):
+            for _ in range(2):
+                await stream.send(head_of_length(hooks, length))
+                assert (await stream.receive()).startswith(b"HTTP/1.1 413 ")
+                await stream.send(b" " * length)
 
 
 async def test_a_key_that_is_too_long_is_refused(hooks: Hooks) -> None:
