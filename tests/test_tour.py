@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -68,6 +69,7 @@ def env(tmp_path: Path) -> dict[str, str]:
     mine = {
         "XDG_RUNTIME_DIR": str(tmp_path / "run"),
         "XDG_STATE_HOME": str(tmp_path / "state"),
+        "BUSD_GATEWAY_LISTEN": "127.0.0.1:0",
         "PATH": f"{BIN}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "NO_COLOR": "1",
@@ -85,10 +87,10 @@ def blocks() -> Iterator[tuple[str, str, str]]:
 
 
 def typed(command: str) -> str:
-    """Use the busd under test and a free port; the rest is as the README has it."""
+    """Use the busd under test and free ports; the rest is as the README has it."""
     listen = "--listen unix:$XDG_RUNTIME_DIR/busd/bus.sock --listen tcp://127.0.0.1:0"
     meant = {
-        "make run": f"{sys.executable} -m busd serve {listen}",
+        "make run": f"{sys.executable} -m busd serve --gateway {listen}",
         ".venv/bin/busd": f"{sys.executable} -m busd",
         ".venv/bin/python": sys.executable,
     }
@@ -102,6 +104,7 @@ def as_pattern(expected: str) -> str:
 
 
 READY = {"terminal 1": "Ctrl-C stops it", "terminal 2": "listening as agent:bob"}
+PEERS = {"terminal 1": "busd gateway", "terminal 4": "agent:echo"}
 
 
 def test_the_tour_goes_as_the_readme_says(env: dict[str, str], tmp_path: Path) -> None:
@@ -123,8 +126,8 @@ def test_the_tour_goes_as_the_readme_says(env: dict[str, str], tmp_path: Path) -
                 terminals.append(started)
                 if terminal in READY:
                     started.read_until(READY[terminal])
-                else:
-                    wait_for_peer("agent:echo", env, tmp_path)
+                if terminal in PEERS:
+                    wait_for_peer(PEERS[terminal], env, tmp_path)
         assert compared == 5
         bus, listener, agent = terminals
         assert agent.stop() == 0  # Ctrl-C ends an agent in peace, too
@@ -149,5 +152,6 @@ def run(command: str, env: dict[str, str], cwd: Path) -> str:
 
 def wait_for_peer(name: str, env: dict[str, str], cwd: Path) -> None:
     """Ask the bus who is there until somebody is."""
-    while name not in run(typed(".venv/bin/busd status"), env, cwd):
-        pass
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while name not in (said := run(typed(".venv/bin/busd status"), env, cwd)):
+        assert time.monotonic() < deadline, said
