@@ -27,7 +27,7 @@ LAYERS = (
     "errors finding quantities unix_peer",
     "struct_faults",
     "wire",
-    "rpc keeper",
+    "rpc keeper database",
     "bus client",
     "vocabulary",
     "plugin agent journal supervise",
@@ -46,7 +46,13 @@ OUTSIDE = ("__init__", "__main__", "testing")
 OF_TRIO = "busd.wire.trio_transport"
 OF_IO = ("anyio", "os", "pathlib", "socket", "sqlite3", "subprocess", "threading")
 PUBLIC_MODULES = (
-    *("busd.gateway", "busd.supervise", "busd.quantities", "busd.agent.program_check"),
+    *(
+        "busd.gateway",
+        "busd.supervise",
+        "busd.quantities",
+        "busd.agent.program_check",
+        "busd.database",
+    ),
     *("busd.bridge", "busd.bridge.settings"),
 )
 DRAWERS = ("utils", "helpers", "common", "base", "manager", "types")

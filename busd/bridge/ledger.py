@@ -13,7 +13,6 @@ A part that was begun and has no outcome may have been posted: the process was k
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import sqlite3
 import time
@@ -27,27 +26,26 @@ import anyio
 import msgspec
 from anyio import to_thread
 
+from busd.database import DatabaseFile, Layout, is_damage
 from busd.errors import BusdError, ConfigError
-from busd.journal.database import connect_private, is_damage, is_of_disk, rename_aside
 
 log = logging.getLogger("busd.bridge")
 
 R = TypeVar("R")
 Kind = Literal["part", "reply", "draft", "prompt", "error"]
 _DAY_SECONDS = 86_400.0
-_APPLICATION_ID = 0x62757362  # "busb"
-_SCHEMA_VERSION = 1
-_SCHEMA = f"""
-BEGIN;
+_LAYOUT = Layout(
+    contents="ledger",
+    tables="""
 CREATE TABLE record (
     key BLOB PRIMARY KEY, kind TEXT NOT NULL, done INTEGER NOT NULL,
     external_id TEXT NOT NULL, at REAL NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX record_at ON record (at);
-PRAGMA application_id = {_APPLICATION_ID};
-PRAGMA user_version = {_SCHEMA_VERSION};
-COMMIT;
-"""
+""",
+    application_id=0x62757362,  # "busb"
+    version=1,
+)
 _PUT = """
 INSERT INTO record VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET done = excluded.done, external_id = excluded.external_id
@@ -101,27 +99,12 @@ class Ledger:
         limits: LedgerLimits = LedgerLimits(),  # noqa: B008 - immutable
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.path = path
         self.is_failing = False
         self._limits, self._clock = limits, clock
         self._writes = 0
-        self._db: sqlite3.Connection | None = None
         self._turn = anyio.CapacityLimiter(1)  # one thread at a time
-        try:
-            self._open()
-        except (OSError, sqlite3.Error) as problem:
-            is_full = isinstance(problem, sqlite3.Error) and is_of_disk(problem)
-            is_full = is_full or getattr(problem, "errno", 0) == errno.ENOSPC
-            # A full disk is no mistake in the settings: the service manager shall try again.
-            kind = BusdError if is_full else ConfigError
-            reason = getattr(problem, "strerror", None) or problem
-            raise kind(f"cannot open the ledger {path}: {reason}") from None
-
-    def close(self) -> None:
-        db, self._db = self._db, None
-        if db is not None:
-            with contextlib.suppress(sqlite3.Error):
-                db.close()
+        self._file = _LedgerFile(path, _LAYOUT)
+        self.close = self._file.close
 
     async def is_done(self, key: Key) -> bool:
         return (await self._run(partial(self._find, key)))[0]
@@ -159,35 +142,27 @@ class Ledger:
     def _execute(self, operation: Callable[[sqlite3.Connection], R]) -> R:
         """Execute an operation in a transaction; raise LedgerFailed."""
         try:
-            db = self._open()
-            changes = db.total_changes
-            try:
-                db.execute("BEGIN IMMEDIATE")
+            changes = self._file.open().total_changes
+            with self._file.transaction() as db:
                 outcome = operation(db)
                 if db.total_changes != changes:
                     self._trim(db)
-                db.execute("COMMIT")
-            except BaseException:
-                if db.in_transaction:
-                    with contextlib.suppress(sqlite3.Error):
-                        db.execute("ROLLBACK")
-                raise
         except (sqlite3.Error, OSError, ConfigError) as problem:
             self._note_failure(problem)
             raise LedgerFailed(f"the ledger cannot be used: {problem}") from None
         if self.is_failing and db.total_changes != changes:  # reading succeeds on a full disk, too
             self.is_failing = False
-            log.warning("the ledger %s can be written again", self.path)
+            log.warning("the ledger %s can be written again", self._file.path)
         return outcome
 
     def _note_failure(self, problem: Exception) -> None:
         if not self.is_failing:
-            log.error("the ledger %s cannot be used: %s", self.path, problem)
+            log.error("the ledger %s cannot be used: %s", self._file.path, problem)
         self.is_failing = True
-        self.close()  # it is opened again by the next operation
+        self._file.close()  # it is opened again by the next operation
         if is_damage(problem):
             with contextlib.suppress(OSError):
-                self._move_aside(str(problem))
+                self._file.move_aside(str(problem))
 
     def _trim(self, db: sqlite3.Connection) -> None:
         if self._writes % self._limits.trim_every == 0:  # also the first time
@@ -216,46 +191,11 @@ class Ledger:
         self._put(reply, "", db)
         self._forget(replaced, db)
 
-    # The file
 
-    def _open(self) -> sqlite3.Connection:
-        """Return the database; open it again if it was closed, or deleted by somebody else."""
-        if self._db is not None and self.path.exists():
-            return self._db
-        self.close()
-        try:
-            self._db = self._connect()
-        except sqlite3.DatabaseError as problem:
-            if not is_damage(problem):
-                raise
-            self._move_aside(str(problem))
-            self._db = self._connect()
-        return self._db
-
-    def _move_aside(self, problem: str) -> None:
-        aside = rename_aside(self.path, "corrupt")
+class _LedgerFile(DatabaseFile):
+    def on_moved(self, aside: str, problem: str) -> None:
         log.error(
             "the ledger %s is damaged (%s) and was renamed to %s; a reply that is delivered again"
             " may be posted twice",
             *(self.path, problem, aside),
         )
-
-    def _connect(self) -> sqlite3.Connection:
-        db = connect_private(self.path)
-        try:
-            self._set_up(db)
-        except BaseException:
-            db.close()
-            raise
-        return db
-
-    def _set_up(self, db: sqlite3.Connection) -> None:
-        is_new = not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        kind = db.execute("PRAGMA application_id").fetchone()[0]
-        version = db.execute("PRAGMA user_version").fetchone()[0]
-        if not is_new and (kind, version) != (_APPLICATION_ID, _SCHEMA_VERSION):
-            raise ConfigError(f"{self.path} is no ledger of this version of busd; move it away")
-        db.execute("PRAGMA journal_mode = WAL").fetchall()
-        db.execute("PRAGMA synchronous = FULL")
-        if is_new:
-            db.executescript(_SCHEMA)

@@ -8,14 +8,8 @@ user who created it, and in all. So no statement can change a table and forget t
 
 from __future__ import annotations
 
-import sqlite3
-from pathlib import Path
+from busd.database import Layout
 
-from busd.errors import ConfigError
-from busd.journal.retention import read_pragma
-
-SCHEMA_VERSION = 1
-APPLICATION_ID = 0x62757367  # "busg": tells our file from another program's
 ROW_BYTES = 128  # added to the text of a row: about what its other columns and indexes need
 
 # Bodies are JSON and last: SQLite then need not read a long one to get at the rest of its row.
@@ -174,36 +168,10 @@ CREATE TRIGGER entry_forgotten AFTER DELETE ON entry BEGIN
     DELETE FROM receipt WHERE entry = OLD.id;
 END;
 """
-_SCHEMA = f"""
-BEGIN;
-{_TABLES}{"".join(map(_count, (*BELONGINGS, "receipt")))}{_COUNT_ALL}
-PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {SCHEMA_VERSION};
-COMMIT;
-"""
-
-
-def set_up(db: sqlite3.Connection, path: Path) -> None:
-    """Prepare a new connection; create the tables in a new file, refuse a file of another kind."""
-    is_new = not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    if not is_new:
-        _check_kind(db, path)
-    else:
-        db.execute("PRAGMA auto_vacuum = INCREMENTAL")
-    db.execute("PRAGMA journal_mode = WAL").fetchall()
-    db.execute("PRAGMA synchronous = FULL")
-    db.execute("PRAGMA wal_autocheckpoint = 4096").fetchall()
-    db.execute(f"PRAGMA journal_size_limit = {32 * 1024 * 1024}").fetchall()
-    if is_new:
-        db.executescript(_SCHEMA)
-
-
-def _check_kind(db: sqlite3.Connection, path: Path) -> None:
-    if read_pragma(db, "application_id") != APPLICATION_ID:
-        raise ConfigError(f"{path} holds no conversations of busd; move it away")
-    version = read_pragma(db, "user_version")
-    if version != SCHEMA_VERSION:
-        raise ConfigError(
-            f"the conversations {path} were written by another version of busd (their schema is "
-            f"{version}, this one knows {SCHEMA_VERSION}): install that, or move them away"
-        )
+LAYOUT = Layout(
+    contents="conversations",
+    tables=f"{_TABLES}{''.join(map(_count, (*BELONGINGS, 'receipt')))}{_COUNT_ALL}",
+    application_id=0x62757367,  # "busg"
+    version=1,
+    can_shrink=True,
+)

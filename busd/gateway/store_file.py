@@ -8,7 +8,6 @@ contained may be there after all if the process dies before the next commit.
 from __future__ import annotations
 
 import contextlib
-import errno
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,18 +16,12 @@ from typing import Any
 import msgspec
 import structlog
 
-from busd.errors import BusdError, ConfigError
-from busd.gateway.schema import set_up
+from busd.database import DatabaseFile, is_damage
+from busd.errors import ConfigError
+from busd.gateway.schema import LAYOUT
 from busd.gateway.store import Store
 from busd.gateway.store_limits import StoreLimits
 from busd.gateway.stored import StoreFailed
-from busd.journal.database import (
-    connect_private,
-    find_damage,
-    is_damage,
-    is_of_disk,
-    rename_aside,
-)
 
 log = structlog.get_logger("busd.gateway")
 
@@ -41,24 +34,16 @@ class Problem(msgspec.Struct, frozen=True):
     exception: Exception
 
 
-class StoreFile:
+class StoreFile(DatabaseFile):
     """The open database: opened where it is created, then used by one thread."""
 
     def __init__(self, path: Path, limits: StoreLimits, clock: Callable[[], float]) -> None:
-        self.path = path
         self.is_failing = False
         self._limits, self._clock = limits, clock
-        self._open_files: tuple[sqlite3.Connection, Store] | None = None
-        self._inode = 0
-        try:
-            self._open()
-        except OSError as problem:
-            kind = BusdError if problem.errno == errno.ENOSPC else ConfigError
-            raise kind(f"cannot open the conversations {path}: {problem.strerror}") from None
-        except sqlite3.Error as problem:
-            # A full disk is no mistake in the settings: the service manager shall try again.
-            kind = BusdError if is_of_disk(problem) else ConfigError
-            raise kind(f"cannot open the conversations {path}: {problem}") from None
+        super().__init__(path, LAYOUT)
+
+    def prepare(self, db: sqlite3.Connection) -> None:
+        self._store = Store(db, self._limits, self._clock)
 
     def execute(self, operations: Sequence[Operation]) -> list[Any]:
         """Execute operations in one transaction; return what each has returned, or a Problem.
@@ -67,15 +52,9 @@ class StoreFile:
         transaction fails, nothing has changed, and each outcome is StoreFailed.
         """
         try:
-            db, store = self._open()
-            changes = db.total_changes
-            try:
-                db.execute("BEGIN IMMEDIATE")
-                outcomes = [_execute_one(db, store, operation) for operation in operations]
-                db.execute("COMMIT")
-            except BaseException:
-                self._roll_back(db)
-                raise
+            changes = self.open().total_changes
+            with self.transaction() as db:
+                outcomes = [_execute_one(db, self._store, each) for each in operations]
         except (sqlite3.Error, OSError, ConfigError) as problem:
             self._note_failure(problem)
             return [Problem(StoreFailed(_reason(problem))) for _ in operations]
@@ -86,87 +65,24 @@ class StoreFile:
             self._note_success()
         return outcomes
 
-    def _roll_back(self, db: sqlite3.Connection) -> None:
-        if db.in_transaction:
-            try:
-                db.execute("ROLLBACK")
-            except sqlite3.Error:
-                self._close()
-
     def _note_failure(self, problem: Exception) -> None:
         if not self.is_failing:
             log.error("store.failed", path=str(self.path), problem=str(problem))
         self.is_failing = True
         if is_damage(problem):
             with contextlib.suppress(OSError):  # the next transaction fails, too, and tries again
-                self._move_aside(str(problem))
+                self.move_aside(str(problem))
 
     def _note_success(self) -> None:
         if self.is_failing:
             self.is_failing = False
             log.warning("store.recovered", path=str(self.path))
 
-    # Opening and closing
-
-    def check(self) -> None:
-        """Check every page; move the file aside if it is damaged."""
-        with contextlib.suppress(sqlite3.Error, OSError):  # interrupted, or unreadable for now
-            if problem := find_damage(self._open()[0]):
-                self._move_aside(problem)
-
-    def interrupt(self) -> None:
-        """Abort a check that another thread waits for."""
-        if self._open_files:
-            self._open_files[0].interrupt()
-
-    def close(self) -> None:
-        """Close the database. It is opened again if it is used."""
-        self._close()
-
-    def _move_aside(self, problem: str) -> None:
-        """Rename the file, so that it can be examined; the next transaction creates a new one."""
-        self._close()
-        aside = rename_aside(self.path, "corrupt")
+    def on_moved(self, aside: str, problem: str) -> None:
         log.error("store.moved_aside", path=str(self.path), to=aside, problem=problem)
 
-    def _close(self) -> None:
-        open_files, self._open_files = self._open_files, None
-        if open_files:
-            with contextlib.suppress(sqlite3.Error):  # a full disk: the rest stays in the WAL
-                open_files[0].close()
-
-    def _open(self) -> tuple[sqlite3.Connection, Store]:
-        """Return the database; open it again if it was closed, or deleted by somebody else."""
-        if self._open_files:
-            if self._is_in_place():
-                return self._open_files
-            log.error("store.file_lost", path=str(self.path))
-            self._close()
-        try:
-            db = self._connect()
-        except sqlite3.DatabaseError as problem:
-            if not is_damage(problem):
-                raise
-            self._move_aside(str(problem))
-            db = self._connect()
-        self._open_files = db, Store(db, self._limits, self._clock)
-        self._inode = self.path.stat().st_ino
-        return self._open_files
-
-    def _is_in_place(self) -> bool:
-        try:
-            return self.path.stat().st_ino == self._inode
-        except FileNotFoundError:
-            return False
-
-    def _connect(self) -> sqlite3.Connection:
-        db = connect_private(self.path)
-        try:
-            set_up(db, self.path)
-        except BaseException:
-            db.close()
-            raise
-        return db
+    def on_lost(self) -> None:
+        log.error("store.file_lost", path=str(self.path))
 
 
 def _execute_one(db: sqlite3.Connection, store: Store, operation: Operation) -> Any:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Collection
 
+from busd.database import read_number, read_pragma
 from busd.gateway.schema import BELONGINGS
 from busd.gateway.store_limits import StoreLimits
 from busd.gateway.stored import StoreFull, StoreTotals
-from busd.journal.retention import DAY_SECONDS, STEP_PAGES, read_number, read_pragma
+from busd.journal.retention import DAY_SECONDS, STEP_PAGES
 
 MAX_INTEGER = 2**63 - 1  # in SQLite
 _STEP_ROWS = 500  # deleted at once

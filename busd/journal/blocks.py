@@ -10,10 +10,9 @@ from collections.abc import Iterator
 import msgspec
 
 from busd.bus.record import Record
+from busd.database import Layout
 from busd.rpc.envelope import encode
 
-SCHEMA_VERSION = 3
-APPLICATION_ID = 0x62757364  # "busd": distinguishes our file from those of other programs
 # A block is encoded in one go, which takes the interpreter lock for about 0.2 ms, and is deleted
 # as a whole.
 BLOCK_RECORDS = 512
@@ -75,13 +74,15 @@ FROM (
 );
 """
 POSITIONS = {name: position for position, name in enumerate(Record.__struct_fields__)}
-SCHEMA = f"""
-BEGIN;
-{_TABLE}{_VIEW.format(**POSITIONS)}
-PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {SCHEMA_VERSION};
-COMMIT;
-"""
+LAYOUT = Layout(
+    contents="activity log",
+    tables=f"{_TABLE}{_VIEW.format(**POSITIONS)}",
+    application_id=0x62757364,  # "busd"
+    version=3,
+    is_synced=False,  # if the power fails, the last moments are lost
+    can_shrink=True,
+    replaces_older=True,
+)
 
 
 class RecordBatch(msgspec.Struct, eq=False):

@@ -6,8 +6,6 @@ outcome is written with the batch, so that ended deliveries are in the order of 
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import sqlite3
 import time
 from collections.abc import Callable, Iterable
@@ -15,25 +13,16 @@ from pathlib import Path
 
 import structlog
 
-from busd.errors import BusdError, ConfigError
+from busd.database import DatabaseFile, read_number
 from busd.journal.blocks import (
-    APPLICATION_ID,
+    LAYOUT,
     POSITIONS,
-    SCHEMA,
-    SCHEMA_VERSION,
     UNENCODABLE,
     RecordBatch,
     encodable,
     encode_blocks,
 )
-from busd.journal.database import (
-    connect_private,
-    find_damage,
-    is_damage,
-    is_of_disk,
-    rename_aside,
-)
-from busd.journal.retention import has_tidied, read_number, read_pragma
+from busd.journal.retention import has_tidied
 from busd.journal.settings import JournalSettings
 from busd.rpc.envelope import encode
 
@@ -56,115 +45,23 @@ _SET_SOME_LOST = f"{_SET_LOST} AND {_AMONG}"
 _STATUS = f"$[0][{POSITIONS['status']}]"
 
 
-class _Outdated(Exception):
-    """The file has the tables of an earlier version."""
-
-
-class JournalFile:
+class JournalFile(DatabaseFile):
     """The open database: opened where it is created, then used by one thread."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        self.path = path
         self._clock = clock
-        self._db: sqlite3.Connection | None = None
-        self._inode = 0
         self._last_id = 0
         self._last_open_call = 0
-        self._open: dict[tuple[int, str], list[int]] = {}  # call, peer -> ids in flight
-        try:
-            self.open()
-        except OSError as problem:
-            kind = BusdError if problem.errno == errno.ENOSPC else ConfigError
-            raise kind(f"cannot open the activity log {path}: {problem.strerror}") from None
-        except sqlite3.Error as problem:
-            # A full disk is not a configuration error: the service manager should try again.
-            kind = BusdError if is_of_disk(problem) else ConfigError
-            raise kind(f"cannot open the activity log {path}: {problem}") from None
+        self._in_flight: dict[tuple[int, str], list[int]] = {}  # call, peer -> ids
+        super().__init__(path, LAYOUT)
 
-    # Opening and closing
-
-    def open(self) -> sqlite3.Connection:
-        """Return the database; open it again if it was closed, or deleted by somebody else."""
-        if self._db and self._is_in_place():
-            return self._db
-        self.close()
-        try:
-            self._db = self._connect()
-        except _Outdated:
-            self.move_aside("an earlier busd wrote it; SQL can still read it", "old")
-            self._db = self._connect()
-        except sqlite3.DatabaseError as problem:
-            if not is_damage(problem):
-                raise
-            self.move_aside(str(problem))
-            self._db = self._connect()
-        self._inode = self.path.stat().st_ino
-        return self._db
-
-    def close(self) -> None:
-        db, self._db = self._db, None
-        if db:
-            with contextlib.suppress(sqlite3.Error):  # a full disk: the rest stays in the WAL
-                db.close()
-
-    def interrupt(self) -> None:
-        """Abort a statement that another thread waits for."""
-        if self._db:
-            self._db.interrupt()
-
-    def check(self) -> str:
-        """Check every page; return what is wrong, or "" if nothing is."""
-        return find_damage(self.open())
-
-    def move_aside(self, problem: str, kind: str = "corrupt") -> None:
-        """Rename the file, so that it can be examined; the next write creates a new one."""
-        self.close()
-        aside = rename_aside(self.path, kind)
-        log.warning("journal.moved_aside", path=str(self.path), to=aside, problem=problem)
-
-    def _is_in_place(self) -> bool:
-        try:
-            return self.path.stat().st_ino == self._inode
-        except FileNotFoundError:
-            return False
-
-    def _connect(self) -> sqlite3.Connection:
-        db = connect_private(self.path)
-        try:
-            self._set_up(db)
-        except BaseException:
-            db.close()
-            raise
-        return db
-
-    def _set_up(self, db: sqlite3.Connection) -> None:
-        is_new = not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if not is_new:
-            self._check_kind(db)
-        else:
-            db.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        db.execute("PRAGMA journal_mode = WAL").fetchall()
-        # If the daemon dies, nothing written is lost; if the power fails, the last moments are.
-        db.execute("PRAGMA synchronous = NORMAL")
-        db.execute("PRAGMA wal_autocheckpoint = 4096").fetchall()
-        db.execute(f"PRAGMA journal_size_limit = {32 * 1024 * 1024}").fetchall()
-        if is_new:
-            db.executescript(SCHEMA)
+    def prepare(self, db: sqlite3.Connection) -> None:
         db.execute(_SET_LOST, (_STATUS,))
         self._last_id = read_number(db, "SELECT last_id FROM block ORDER BY id DESC LIMIT 1")
-        self._open.clear()
+        self._in_flight.clear()
 
-    def _check_kind(self, db: sqlite3.Connection) -> None:
-        if read_pragma(db, "application_id") != APPLICATION_ID:
-            raise ConfigError(f"{self.path} is not an activity log of busd; move it away")
-        version = read_pragma(db, "user_version")
-        if version < SCHEMA_VERSION:
-            raise _Outdated
-        if version > SCHEMA_VERSION:
-            raise ConfigError(
-                f"the activity log {self.path} was written by a newer busd (its schema is "
-                f"{version}, this one knows {SCHEMA_VERSION}): upgrade, or move it away"
-            )
+    def on_moved(self, aside: str, problem: str) -> None:
+        log.warning("journal.moved_aside", path=str(self.path), to=aside, problem=problem)
 
     # Writing
 
@@ -179,24 +76,20 @@ class JournalFile:
         return 0
 
     def _write(self, batch: RecordBatch) -> None:
-        db = self.open()
+        self.open()  # a new file has nothing in flight
         first_id = max(self._last_id + 1, int(self._clock() * 1e6))
         last_open = self._last_open_call
         ended = self._take((r.call, r.peer) for r in batch.records if r.call <= last_open)
         lost = self._take(batch.lost)
         try:
-            db.execute("BEGIN IMMEDIATE")
-            if ended:
-                db.execute(_DELETE, (_ids(ended),))
-            if lost:
-                db.execute(_SET_SOME_LOST, (_STATUS, _ids(lost)))
-            next_id = self._insert(db, batch, first_id)
-            db.execute("COMMIT")
+            with self.transaction() as db:
+                if ended:
+                    db.execute(_DELETE, (_ids(ended),))
+                if lost:
+                    db.execute(_SET_SOME_LOST, (_STATUS, _ids(lost)))
+                next_id = self._insert(db, batch, first_id)
         except BaseException:
             self._put_back(ended + lost)
-            if db.in_transaction:
-                with contextlib.suppress(sqlite3.Error):
-                    db.execute("ROLLBACK")
             raise
         self._last_id = next_id - 1
         opened = enumerate(batch.in_flight, first_id)
@@ -218,15 +111,15 @@ class JournalFile:
         """Remove and return the ids in flight of deliveries that have ended."""
         taken = []
         for key in keys:
-            if numbers := self._open.get(key):
+            if numbers := self._in_flight.get(key):
                 taken.append((key, numbers.pop()))
                 if not numbers:
-                    del self._open[key]
+                    del self._in_flight[key]
         return taken
 
     def _put_back(self, taken: list[tuple[tuple[int, str], int]]) -> None:
         for key, number in taken:
-            self._open.setdefault(key, []).append(number)
+            self._in_flight.setdefault(key, []).append(number)
 
     # Tidying
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
+from busd.database import read_pragma
 from busd.journal.settings import JournalSettings
 
 STEP_DELIVERIES = 512  # deleted at once
@@ -43,14 +44,3 @@ def _has_deleted(db: sqlite3.Connection, before: int) -> bool:
     if oldest:
         db.execute("DELETE FROM block WHERE id <= ?", (first,))
     return bool(oldest)
-
-
-def read_pragma(db: sqlite3.Connection, name: str) -> int:
-    """Return the value of a numeric pragma."""
-    return read_number(db, f"PRAGMA {name}")
-
-
-def read_number(db: sqlite3.Connection, query: str) -> int:
-    """Return the number that a query finds, or 0 if it finds none."""
-    row: tuple[int | None] = db.execute(query).fetchone() or (None,)
-    return row[0] or 0

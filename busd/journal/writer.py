@@ -14,9 +14,9 @@ from pathlib import Path
 
 import structlog
 
+from busd.database import is_damage
 from busd.errors import ConfigError
 from busd.journal.blocks import RecordBatch
-from busd.journal.database import is_damage
 from busd.journal.file import JournalFile
 from busd.journal.settings import JournalSettings
 
@@ -110,14 +110,9 @@ class JournalWriter:
 
     def _check(self) -> None:
         """Move a damaged file aside before anything is written to it."""
-        try:
-            problem = self._file.check()
-        except sqlite3.Error:
-            problem = ""  # interrupted, or unreadable for now: the next write will show
+        self._file.check()
         with self._changed:
             self._is_checking = False
-        if problem:
-            self._start_over(problem)
 
     def _next(self, seconds: float) -> RecordBatch | None:
         """Wait for a batch, for the end, or until it is time to tidy."""

@@ -19,8 +19,8 @@ import structlog
 
 from busd.bus.mail import MailLimits, StoreBusy, StoreFailed, Totals
 from busd.bus.mail_store import Done, Expire, Keep, Operation
+from busd.database import is_damage
 from busd.errors import ConfigError
-from busd.journal.database import is_damage
 from busd.mail.file import MailFile
 
 log = structlog.get_logger("busd.mail")
@@ -163,17 +163,14 @@ class SqliteMailStore:
                 self._schedule(self._deliver)
             except RuntimeError:
                 break  # the loop has ended
-        self._file.close()
+        self._file.finish()
 
     def _has_to_act(self) -> bool:
         return self._is_stopping or (self._batch is not None and self._outcomes is None)
 
     def _check(self) -> None:
         """Move a damaged file aside before anything is written to it."""
-        try:
-            self._file.check()
-        except (sqlite3.Error, OSError):
-            pass  # interrupted, or unreadable for now: the next write will show
+        self._file.check()
         with self._changed:
             self._is_checking = False
 

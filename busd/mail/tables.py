@@ -11,11 +11,9 @@ from typing import Any
 import msgspec
 
 from busd.bus.mail import DeadFilter, DeadLetter, KnownAddress, Mail
+from busd.database import Layout
 from busd.mail.engine import KeyRecord
 from busd.mail.state import EngineState
-
-SCHEMA_VERSION = 2
-APPLICATION_ID = 0x6275736D  # "busm": tells our file from another program's
 
 # Payloads are last: SQLite then need not read a long one to get at the rest of its row. An index by
 # address ends with the id, so it is in the order in which mail was kept.
@@ -33,8 +31,11 @@ _COLUMNS = """
     reason TEXT,
     hops INTEGER,
 """
-SCHEMA = f"""
-BEGIN;
+LAYOUT = Layout(
+    contents="mailboxes",
+    application_id=0x6275736D,  # "busm"
+    version=2,
+    tables=f"""
 CREATE TABLE mail ({_COLUMNS} payload BLOB);
 CREATE INDEX mail_by_address ON mail (address);
 CREATE INDEX mail_by_expiry ON mail (expires_at);
@@ -56,10 +57,8 @@ CREATE TABLE known (address TEXT PRIMARY KEY, seen_at REAL, is_first_hand INTEGE
 CREATE INDEX known_by_time ON known (seen_at);
 CREATE TABLE sequence (reserved INTEGER);
 INSERT INTO sequence VALUES (0);
-PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {SCHEMA_VERSION};
-COMMIT;
-"""
+""",
+)
 
 _FIELDS = Mail.__struct_fields__
 _NAMES = ", ".join(_FIELDS)

@@ -6,8 +6,6 @@ confirmed (`save`); other changes take effect at once and are written soon (`not
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sqlite3
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,17 +16,20 @@ import anyio.to_thread
 import msgspec
 import structlog
 
+from busd import BusdError
+from busd.database import DatabaseFile, Layout, is_damage
+
 log = structlog.get_logger()
 
 FILE = "agents.db"
 Status = Literal["spawning", "running", "stopped", "failed"]
 FORMAT_VERSION = "1.0"  # of the reference's sessions.json
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS session (client_id TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID
-"""
+_LAYOUT = Layout(
+    contents="sessions",
+    tables="CREATE TABLE session (client_id TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID",
+    is_synced=False,
+)
 _SAVE = "INSERT OR REPLACE INTO session (client_id, record) VALUES (?, ?)"
-_BUSY_SECONDS = 1.0
-_SUFFIXES = ("-wal", "-shm", "")  # of SQLite's files
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +64,7 @@ class Sessions:
         self.path = state / FILE
         self.known: dict[str, Session] = {}
         self._unwritten: set[str] = set()
-        self._db: sqlite3.Connection | None = None
+        self._file: _SessionsFile | None = None
         self._writing = anyio.Lock()
 
     # The loop's side
@@ -118,7 +119,7 @@ class Sessions:
         # Any: whatever `do` takes and gives
         try:
             return await anyio.to_thread.run_sync(self._on_whole_file, do, *args)
-        except (sqlite3.Error, OSError) as problem:
+        except (sqlite3.Error, OSError, BusdError) as problem:
             raise NoSessions(f"sessions cannot be kept: {problem} ({self.path.name})") from None
 
     def _on_whole_file(self, do: Any, *args: Any) -> Any:
@@ -126,10 +127,9 @@ class Sessions:
         try:
             return do(*args)
         except sqlite3.DatabaseError as problem:
-            if not _is_damage(problem):
+            if self._file is None or not is_damage(problem):
                 raise
-            self._close()
-            _move_aside(self.path, problem)
+            self._file.move_aside(str(problem))
         self._write(list(self.known.values()), [])
         return do(*args)
 
@@ -139,68 +139,26 @@ class Sessions:
         return {session.client_id: session for session in found if session is not None}
 
     def _write(self, kept: list[Session], gone: list[str]) -> None:
-        db = self._open()
-        with db:  # all of it or none
+        self._open()
+        assert self._file is not None
+        with self._file.transaction() as db:
             db.executemany(_SAVE, [(each.client_id, _text(each)) for each in kept])
             db.executemany("DELETE FROM session WHERE client_id = ?", [(each,) for each in gone])
 
     def _open(self) -> sqlite3.Connection:
-        if self._db is None:
-            _make_private(self.path)
-            db = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, check_same_thread=False)
-            try:
-                _check_whole(db)
-                db.execute("PRAGMA journal_mode = WAL")
-                db.execute("PRAGMA synchronous = NORMAL")
-                with db:
-                    db.execute(_SCHEMA)
-            except sqlite3.Error:
-                db.close()
-                raise
-            self._db = db
-        return self._db
+        if self._file is None:
+            self._file = _SessionsFile(self.path, _LAYOUT)
+            self._file.check()
+        return self._file.open()
 
     def _close(self) -> None:
-        db, self._db = self._db, None
-        if db is not None:
-            with contextlib.suppress(sqlite3.Error):  # damaged, or no room: the rest is in the WAL
-                db.close()
+        if self._file is not None:
+            self._file.close()
 
 
-def _make_private(path: Path) -> None:
-    """Create the file if it is missing; raise OSError if a link is in its place.
-
-    SQLite would follow the link, and gives its other files the rights of this one.
-    """
-    for suffix in _SUFFIXES:
-        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        flags |= 0 if suffix else os.O_CREAT
-        with contextlib.suppress(FileNotFoundError):
-            os.close(os.open(f"{path}{suffix}", flags, 0o600))
-
-
-def _check_whole(db: sqlite3.Connection) -> None:
-    """Raise sqlite3.DatabaseError if a page of the file is damaged."""
-    found: str = db.execute("PRAGMA quick_check(1)").fetchone()[0]
-    if found != "ok":
-        problem = sqlite3.DatabaseError(found.splitlines()[-1])
-        problem.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-        raise problem
-
-
-def _is_damage(problem: BaseException) -> bool:
-    """Return whether the file itself is damaged, and not just the attempt to use it."""
-    code = getattr(problem, "sqlite_errorcode", 0) & 0xFF
-    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-
-
-def _move_aside(path: Path, problem: BaseException) -> None:
-    """Rename a damaged file, so that it can be examined; the next write creates a new one."""
-    aside = f"{path}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
-    for suffix in _SUFFIXES:
-        with contextlib.suppress(FileNotFoundError):
-            Path(f"{path}{suffix}").rename(f"{aside}{suffix}")
-    log.warning("sessions.moved_aside", path=str(path), to=aside, problem=str(problem))
+class _SessionsFile(DatabaseFile):
+    def on_moved(self, aside: str, problem: str) -> None:
+        log.warning("sessions.moved_aside", path=str(self.path), to=aside, problem=problem)
 
 
 def _session_of(client_id: str, text: str | bytes) -> Session | None:

@@ -11,29 +11,34 @@
 from __future__ import annotations
 
 import logging
-import os
 import sqlite3
 import time
 from pathlib import Path
-from types import TracebackType
 
 import msgspec
 
-from busd import ConfigError, Refuse
+from busd import Refuse
+from busd.database import DatabaseFile, Layout
 
 log = logging.getLogger("busd.discord")
 
 _FILE = "discord.db"
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS position (channel INTEGER PRIMARY KEY, message INTEGER NOT NULL,
+_LAYOUT = Layout(
+    contents="record of the bridge",
+    tables="""
+CREATE TABLE position (channel INTEGER PRIMARY KEY, message INTEGER NOT NULL,
     is_direct INTEGER NOT NULL, at REAL NOT NULL);
-CREATE TABLE IF NOT EXISTS own (nonce TEXT PRIMARY KEY, message INTEGER NOT NULL, at REAL NOT NULL);
-CREATE INDEX IF NOT EXISTS own_message ON own (message);
-CREATE TABLE IF NOT EXISTS question (id TEXT PRIMARY KEY, chat TEXT NOT NULL, turn TEXT NOT NULL,
+CREATE TABLE own (nonce TEXT PRIMARY KEY, message INTEGER NOT NULL, at REAL NOT NULL);
+CREATE INDEX own_message ON own (message);
+CREATE TABLE question (id TEXT PRIMARY KEY, chat TEXT NOT NULL, turn TEXT NOT NULL,
     is_open INTEGER NOT NULL, body BLOB NOT NULL, at REAL NOT NULL);
-CREATE INDEX IF NOT EXISTS question_open ON question (chat) WHERE is_open;
-CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
-"""
+CREATE INDEX question_open ON question (chat) WHERE is_open;
+CREATE TABLE fact (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
+""",
+    application_id=0x62757363,  # "busc"
+    version=1,
+    is_synced=False,
+)
 _LIMITS = {"position": 10_000, "own": 10_000, "question": 1_000}
 _TRIM_EVERY = 500  # writes
 
@@ -57,63 +62,35 @@ class Position(msgspec.Struct, frozen=True):
     is_direct: bool
 
 
-class Record:
-    """The file; all writes are small, and happen at once."""
+class Record(DatabaseFile):
+    """The file; all writes are small, and happen at once.
+
+    The constructor raises ConfigError, or BusdError if the disk is full.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / _FILE
         self._writes = 0
+        super().__init__(folder / _FILE, _LAYOUT)
 
-    def __enter__(self) -> Record:
-        try:
-            self._open()
-        except sqlite3.OperationalError as problem:
-            raise ConfigError(f"cannot use {self._path}: {problem}") from None
-        except sqlite3.DatabaseError as problem:
-            aside = self._path.with_suffix(".damaged")
-            log.warning("%s is damaged (%s): renamed to %s", self._path, problem, aside.name)
-            self._path.replace(aside)
-            self._open()
-        except OSError as problem:
-            raise ConfigError(f"cannot use {self._path}: {problem.strerror}") from None
-        return self
-
-    def _open(self) -> None:
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
-        self._base = sqlite3.connect(self._path, isolation_level=None)
-        try:
-            self._base.execute("PRAGMA journal_mode = WAL")
-            self._base.execute("PRAGMA synchronous = NORMAL")
-            self._base.executescript(_SCHEMA)
-        except sqlite3.Error:
-            self._base.close()
-            raise
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._base.close()
+    def on_moved(self, aside: str, problem: str) -> None:
+        log.warning("%s is damaged (%s) and was renamed to %s", self.path, problem, aside)
 
     def _write(self, words: str, *values: object) -> bool:
         """Return whether it is on the disk; without it, more is read and looked for again."""
         try:
-            self._base.execute(words, values)
+            self.open().execute(words, values)
             self._writes += 1
             if self._writes % _TRIM_EVERY == 0:
                 self._trim()
         except sqlite3.OperationalError as problem:
-            log.warning("%s cannot be written: %s", self._path, problem)
+            log.warning("%s cannot be written: %s", self.path, problem)
             return False
         return True
 
     def _trim(self) -> None:
         for table, limit in _LIMITS.items():
             # The names are ours.
-            self._base.execute(
+            self.open().execute(
                 f"DELETE FROM {table} WHERE at <= (SELECT at FROM {table}"  # noqa: S608
                 f" ORDER BY at DESC LIMIT 1 OFFSET {limit})"
             )
@@ -123,21 +100,21 @@ class Record:
     def since(self, now: int) -> int:
         """Return from which snowflake on the bot is served: that of the first start."""
         self._write("INSERT OR IGNORE INTO fact VALUES ('since', ?)", now)
-        found = self._base.execute("SELECT value FROM fact WHERE name = 'since'").fetchone()
+        found = self.open().execute("SELECT value FROM fact WHERE name = 'since'").fetchone()
         return int(found[0]) if found else now
 
     def position(self, channel: int) -> int | None:
         words = "SELECT message FROM position WHERE channel = ?"
-        found = self._base.execute(words, (channel,)).fetchone()
+        found = self.open().execute(words, (channel,)).fetchone()
         return int(found[0]) if found else None
 
     def is_direct(self, channel: int) -> bool:
         words = "SELECT is_direct FROM position WHERE channel = ?"
-        found = self._base.execute(words, (channel,)).fetchone()
+        found = self.open().execute(words, (channel,)).fetchone()
         return bool(found and found[0])
 
     def positions(self) -> dict[int, Position]:
-        rows = self._base.execute("SELECT channel, message, is_direct FROM position")
+        rows = self.open().execute("SELECT channel, message, is_direct FROM position")
         return {channel: Position(message, bool(direct)) for channel, message, direct in rows}
 
     def advance(self, channel: int, message: int, *, is_direct: bool) -> None:
@@ -154,13 +131,13 @@ class Record:
 
     def own(self, nonce: str) -> int | None:
         """Return the message that was posted with a nonce."""
-        found = self._base.execute("SELECT message FROM own WHERE nonce = ?", (nonce,)).fetchone()
+        found = self.open().execute("SELECT message FROM own WHERE nonce = ?", (nonce,)).fetchone()
         return int(found[0]) if found else None
 
     def is_own(self, message: int) -> bool:
         """Return whether we know as what a message was posted."""
         words = "SELECT 1 FROM own WHERE message = ?"
-        return self._base.execute(words, (message,)).fetchone() is not None
+        return self.open().execute(words, (message,)).fetchone() is not None
 
     # Questions
 
@@ -173,7 +150,7 @@ class Record:
 
     def open_question(self, digest: str) -> Question | None:
         words = "SELECT body FROM question WHERE id = ? AND is_open"
-        found = self._base.execute(words, (digest,)).fetchone()
+        found = self.open().execute(words, (digest,)).fetchone()
         return msgspec.json.decode(found[0], type=Question) if found else None
 
     def close_question(self, digest: str) -> None:

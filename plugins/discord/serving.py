@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import anyio
@@ -39,7 +40,7 @@ async def serve_discord(bridge: Bridge, table: DiscordTable, pace: Pace = PACE) 
 
 
 async def _serve(bridge: Bridge, table: DiscordTable, session: Session) -> None:
-    with Record(Path(bridge.state)) as record:
+    with closing(Record(Path(bridge.state))) as record:
         # A repetition may take two requests, and is not to be cancelled from outside.
         outlet = Outlet(session, record, bridge.pace.post_seconds / 3)
         lines = Lines(bridge, table, session, record, outlet)

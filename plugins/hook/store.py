@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import sqlite3
 import time
 from collections.abc import Callable
@@ -27,13 +26,15 @@ import msgspec
 from anyio import to_thread
 
 from busd import BusdError, ConfigError
+from busd.database import DatabaseFile, Layout, is_damage
 
 log = logging.getLogger("busd.bridge")
 
 R = TypeVar("R")
 Kept = Literal["new", "accepted", "asking", "answered", "refused"]
-_SCHEMA_VERSION = 1
-_SCHEMA = f"""
+_LAYOUT = Layout(
+    contents="requests",
+    tables="""
 CREATE TABLE request (
     id TEXT PRIMARY KEY, hook TEXT NOT NULL, key BLOB, digest BLOB NOT NULL, chat_id TEXT NOT NULL,
     callback_url TEXT NOT NULL, follows TEXT NOT NULL, state TEXT NOT NULL, reason TEXT NOT NULL,
@@ -45,8 +46,10 @@ CREATE TABLE reply (
     number INTEGER PRIMARY KEY, request TEXT NOT NULL, nonce TEXT NOT NULL, body BLOB NOT NULL,
     callback TEXT NOT NULL, at REAL NOT NULL, UNIQUE (request, nonce)
 );
-PRAGMA user_version = {_SCHEMA_VERSION};
-"""
+""",
+    application_id=0x62757368,  # "bush"
+    version=1,
+)
 _FIELDS = "id, hook, digest, chat_id, callback_url, follows, state, reason, at"
 # Of one request; later replies are refused.
 _MAX_REPLIES, _MAX_REPLY_BYTES = 100, 4 * 1024 * 1024
@@ -98,7 +101,7 @@ class TooManyReplies(Exception):
 
 
 class Store:
-    """The open store. The constructor opens the file; raise ConfigError."""
+    """The open store. The constructor opens the file; raise ConfigError, or BusdError."""
 
     def __init__(
         self,
@@ -106,16 +109,12 @@ class Store:
         limits: StoreLimits = StoreLimits(),  # noqa: B008 - immutable
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._path, self._limits, self._clock = path, limits, clock
+        self._limits, self._clock = limits, clock
         self._turn = anyio.CapacityLimiter(1)  # one thread at a time
         self._opened = 0
-        try:
-            self._db = self._open()
-        except (OSError, sqlite3.Error) as problem:
-            raise ConfigError(f"cannot open {path}: {problem}") from None
-
-    def close(self) -> None:
-        self._db.close()
+        self._file = _StoreFile(path, _LAYOUT)
+        self._db = self._file.open()  # of the transaction
+        self.close = self._file.close
 
     # Requests
 
@@ -236,38 +235,7 @@ class Store:
         self._db.execute("UPDATE request SET state = ? WHERE id = ?", (state, request.id))
         return KeptReply(body, "", now)
 
-    # The file
-
-    def _open(self) -> sqlite3.Connection:
-        """Return the database; one that is damaged is moved aside."""
-        try:
-            return self._connect()
-        except sqlite3.DatabaseError as problem:
-            if isinstance(problem, sqlite3.OperationalError):
-                raise  # the disk, or another process
-            aside = f"{self._path}.corrupt-{int(self._clock())}"
-            for suffix in ("-wal", "-shm", ""):
-                with contextlib.suppress(FileNotFoundError):
-                    Path(f"{self._path}{suffix}").rename(f"{aside}{suffix}")
-            log.error("%s is damaged (%s) and was renamed to %s", self._path, problem, aside)
-            return self._connect()
-
-    def _connect(self) -> sqlite3.Connection:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        os.close(os.open(self._path, flags, 0o600))
-        db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-        try:
-            version = db.execute("PRAGMA user_version").fetchone()[0]
-            if version not in (0, _SCHEMA_VERSION):
-                raise ConfigError(f"{self._path} is of another version of busd; move it away")
-            db.execute("PRAGMA journal_mode = WAL").fetchall()
-            db.execute("PRAGMA synchronous = FULL")
-            if not version:
-                db.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
-        except BaseException:
-            db.close()
-            raise
-        return db
+    # The thread
 
     async def _run(self, operation: Callable[[], R]) -> R:
         return await to_thread.run_sync(self._execute, operation, limiter=self._turn)
@@ -275,12 +243,15 @@ class Store:
     def _execute(self, operation: Callable[[], R]) -> R:
         """Execute an operation in a transaction; raise StoreFailed."""
         try:
-            self._db.execute("BEGIN IMMEDIATE")
-            outcome = operation()
-            self._db.execute("COMMIT")
-        except sqlite3.Error as problem:
-            raise StoreFailed(f"{self._path} cannot be used: {problem}") from None
-        finally:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-        return outcome
+            with self._file.transaction() as self._db:
+                return operation()
+        except (sqlite3.Error, OSError, ConfigError) as problem:
+            if is_damage(problem):
+                with contextlib.suppress(OSError):  # the next transaction tries again
+                    self._file.move_aside(str(problem))
+            raise StoreFailed(f"{self._file.path} cannot be used: {problem}") from None
+
+
+class _StoreFile(DatabaseFile):
+    def on_moved(self, aside: str, problem: str) -> None:
+        log.error("%s is damaged (%s) and was renamed to %s", self.path, problem, aside)

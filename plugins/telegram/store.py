@@ -10,54 +10,64 @@
 
 from __future__ import annotations
 
-import os
-import sqlite3
+import logging
 import time
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from busd.database import DatabaseFile, Layout
+
+log = logging.getLogger("busd.telegram")
+
 Kind = Literal["question", "asker", "moved", "origin"]
 T = TypeVar("T")
 _MAX_RECORDS = 20_000  # of each kind; the oldest are forgotten
 _TRIM_EVERY = 500
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS record (
+_LAYOUT = Layout(
+    contents="record of the bridge",
+    tables="""
+CREATE TABLE record (
     kind TEXT, key TEXT, value BLOB, at REAL, PRIMARY KEY (kind, key)
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS record_at ON record (kind, at);
-"""
+CREATE INDEX record_at ON record (kind, at);
+""",
+    application_id=0x62757374,  # "bust"
+    version=1,
+    is_synced=False,
+)
 _TRIM = """
 DELETE FROM record WHERE kind = ?1 AND at < (
     SELECT at FROM record WHERE kind = ?1 ORDER BY at DESC LIMIT 1 OFFSET ?2)
 """
 
 
-class Store:
-    """Small records in a database of the bridge's folder."""
+class Store(DatabaseFile):
+    """Small records in a database of the bridge's folder.
 
-    def __init__(self, file: Path) -> None:
-        os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
-        self._database = sqlite3.connect(file, isolation_level=None)
-        self._database.execute("PRAGMA journal_mode = WAL")
-        self._database.execute("PRAGMA synchronous = NORMAL")
-        self._database.executescript(_SCHEMA)
+    The constructor raises ConfigError, or BusdError if the disk is full.
+    """
+
+    def __init__(self, path: Path) -> None:
         self._writes = 0
+        super().__init__(path, _LAYOUT)
 
-    def close(self) -> None:
-        self._database.close()
+    def on_moved(self, aside: str, problem: str) -> None:
+        log.warning("%s is damaged (%s) and was renamed to %s", self.path, problem, aside)
 
     def put(self, kind: Kind, key: str, value: Any) -> None:  # Any: what msgspec can encode
         row = (kind, key, msgspec.json.encode(value), time.time())
-        self._database.execute("INSERT OR REPLACE INTO record VALUES (?, ?, ?, ?)", row)
+        self.open().execute("INSERT OR REPLACE INTO record VALUES (?, ?, ?, ?)", row)
         self._writes += 1
         if self._writes % _TRIM_EVERY == 0:
-            self._database.execute(_TRIM, (kind, _MAX_RECORDS))
+            self.open().execute(_TRIM, (kind, _MAX_RECORDS))
 
     def find(self, kind: Kind, key: str, type: type[T]) -> T | None:  # noqa: A002
         """Return a record; None if there is none."""
-        found = self._database.execute(
-            "SELECT value FROM record WHERE kind = ? AND key = ?", (kind, key)
-        ).fetchone()
+        found = (
+            self.open()
+            .execute("SELECT value FROM record WHERE kind = ? AND key = ?", (kind, key))
+            .fetchone()
+        )
         return msgspec.json.decode(found[0], type=type) if found else None

@@ -85,7 +85,7 @@ async def test_a_database_of_others_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(path) as db:
         db.execute("CREATE TABLE other (x)")
     db.close()
-    with pytest.raises(ConfigError, match="no ledger of this version"):
+    with pytest.raises(ConfigError, match="it holds something else; move it away"):
         Ledger(path)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from busd.mail.tables import SCHEMA_VERSION
+from busd.mail.tables import LAYOUT
 from tests.crash.processes import BUS, Order, Processes
 from tests.crash.short_of_disk import receive, send_durably
 from tests.daemons import PATIENCE_SECONDS, run_busd, serve_args, start_busd
@@ -122,8 +122,8 @@ def test_the_database_of_another_version_ends_the_start_with_one_line(place: Pla
     code, said = run_busd(place.args, place.folder)
     assert code == 78
     [line] = said.splitlines()
-    assert f"the mailboxes {place.database} were written by another version of busd" in line
-    _set_version(place.database, SCHEMA_VERSION)
+    assert f"cannot open the mailboxes {place.database}: another version of busd wrote it" in line
+    _set_version(place.database, LAYOUT.version)
     with place.running():
         assert place.receive() == "kept 0"
 

@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from busd.errors import ConfigError
-from busd.journal.blocks import SCHEMA_VERSION, RecordBatch
+from busd.journal.blocks import LAYOUT, RecordBatch
 from busd.journal.file import JournalFile
 from busd.journal.retention import DAY_SECONDS
 from busd.journal.settings import JournalSettings
@@ -82,8 +82,8 @@ def test_the_log_of_a_newer_busd_is_left_alone(path: Path) -> None:
     with pytest.raises(ConfigError) as problem:
         JournalFile(path)
     assert str(problem.value) == (
-        f"the activity log {path} was written by a newer busd (its schema is 4, this one knows 3): "
-        "upgrade, or move it away"
+        f"cannot open the activity log {path}: another version of busd wrote it (its schema is 4, "
+        "this one knows 3); install that, or move it away"
     )
     assert path.read_bytes() == before
 
@@ -92,7 +92,7 @@ def test_the_log_of_an_earlier_busd_is_moved_aside_whole(path: Path) -> None:
     with open_file(path) as file:
         file.write(batch([ended(1, "earlier")]))
     with closing(sqlite3.connect(path)) as db:
-        db.execute(f"PRAGMA user_version = {SCHEMA_VERSION - 1}")
+        db.execute(f"PRAGMA user_version = {LAYOUT.version - 1}")
     with capture_logs() as logs, open_file(path) as file:
         file.write(batch([ended(1, "now")]))
     [aside] = path.parent.glob("journal.db.old-*")
@@ -107,7 +107,7 @@ def test_the_database_of_another_program_is_left_alone(path: Path) -> None:
     path.parent.mkdir()
     with closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE delivery (parcel TEXT)")
-    with pytest.raises(ConfigError, match="is not an activity log of busd; move it away"):
+    with pytest.raises(ConfigError, match="it holds something else; move it away"):
         JournalFile(path)
 
 
@@ -139,15 +139,18 @@ def test_a_file_that_is_no_database_is_moved_aside(path: Path) -> None:
     ]
 
 
-def test_a_damaged_page_is_found(path: Path) -> None:
+def test_a_file_with_a_damaged_page_is_moved_aside(path: Path) -> None:
     with open_file(path) as file:
         file.write(batch([ended(call) for call in range(1000)]))
-        assert file.check() == ""
+        file.check()
+        assert len(statuses(path)) == 1000
     with path.open("r+b") as raw:
         raw.seek(5 * 4096)
         raw.write(b"\xff" * 4096)
-    with open_file(path) as file:
-        assert "page" in file.check()
+    with capture_logs() as logs, open_file(path) as file:
+        file.check()
+    assert "page" in logs[0]["problem"]
+    assert len(list(path.parent.glob("journal.db.corrupt-*"))) == 1
 
 
 def test_a_log_that_was_deleted_is_begun_again(path: Path) -> None:

@@ -71,7 +71,7 @@ def test_the_file_of_another_program_is_refused_and_left_alone(path: Path) -> No
     with closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE theirs (x)")
     before = path.read_bytes()
-    with pytest.raises(ConfigError, match="holds no mailboxes of busd"):
+    with pytest.raises(ConfigError, match="it holds something else; move it away"):
         Waiting(path)
     assert path.read_bytes() == before
 
@@ -198,7 +198,7 @@ def test_a_commit_that_fails_fails_all_of_it_and_changes_nothing(
     before = subject.store.totals
     box = do(subject, Claim("agent:a", "h1"))
     assert isinstance(subject.store, SqliteMailStore)
-    subject.store._file._open().execute("PRAGMA busy_timeout = 10").fetchall()
+    subject.store._file.open().execute("PRAGMA busy_timeout = 10").fetchall()
     with closing(sqlite3.connect(path, isolation_level=None)) as other, capture_logs() as logs:
         other.execute("BEGIN IMMEDIATE")
         # The first is a batch, the others are the next one.

@@ -114,7 +114,7 @@ def test_operations_that_wait_share_one_commit_and_keep_their_order(
 
 def _trace(thread: StoreThread, statements: list[str]) -> Callable[[Store], None]:
     """Record the statements that the database executes."""
-    return lambda _: thread._file._open()[0].set_trace_callback(statements.append)
+    return lambda _: thread._file.open().set_trace_callback(statements.append)
 
 
 def test_an_operation_that_fails_does_not_fail_the_others(run: Callable[..., None]) -> None:
@@ -260,7 +260,7 @@ def _impatient(thread: StoreThread) -> Callable[[Store], None]:
     """Make the database wait for others a moment only."""
 
     def operation(_: Store) -> None:
-        thread._file._open()[0].execute("PRAGMA busy_timeout = 10").fetchall()
+        thread._file.open().execute("PRAGMA busy_timeout = 10").fetchall()
 
     return operation
 

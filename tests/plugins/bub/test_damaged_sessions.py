@@ -31,7 +31,7 @@ def spoil(path: Path) -> bytes:
 
 def moved_aside(state: Path) -> list[Path]:
     """Return the damaged database files; not what SQLite keeps beside them."""
-    return [each for each in state.glob(f"{FILE}.damaged-*") if each.name.endswith("Z")]
+    return [each for each in state.glob(f"{FILE}.corrupt-*") if each.name.endswith("Z")]
 
 
 async def test_a_file_that_is_no_database_is_moved_aside(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ async def test_a_link_in_place_of_the_sessions_is_not_followed(tmp_path: Path, s
     state.mkdir()
     (state / f"{FILE}{suffix}").symlink_to(target)
     target.touch()
-    with pytest.raises(NoSessions, match="symbolic links"):
+    with pytest.raises(NoSessions, match="symbolic link"):
         await opened(state)
     assert target.read_bytes() == b""
 
