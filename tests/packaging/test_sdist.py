@@ -78,11 +78,9 @@ def test_a_wheel_made_of_it_is_the_wheel_made_here(unpacked: Path, tmp_path: Pat
     assert {"busd/ops/units/user/busd.service", "busd/bundled_plugins/bub/__init__.py"} <= set(ours)
 
 
-def test_its_tests_can_all_be_collected_and_those_that_read_its_files_pass(unpacked: Path) -> None:
+def test_its_tests_can_all_be_collected_and_those_of_its_documents_pass(unpacked: Path) -> None:
     pytest_quietly = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     collected = run([*pytest_quietly, "--collect-only"], unpacked)
     assert collected.returncode == 0, collected.stdout[-3000:]
-    reads_files = ["test_readme.py", "test_docs.py", "test_life_of_a_message.py"]
-    reads_files += ["test_layering.py", "test_guides.py", "ops/test_install.py", "settings"]
-    done = run([*pytest_quietly, *(f"tests/{name}" for name in reads_files)], unpacked)
+    done = run([*pytest_quietly, "tests/test_readme.py", "tests/ops/test_install.py"], unpacked)
     assert done.returncode == 0, done.stdout[-3000:]
