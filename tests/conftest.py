@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import count
@@ -17,9 +18,34 @@ Join = Callable[[str], Peer]
 DaemonWith = Callable[[Settings], Daemon]
 _numbers = count(1)
 use_folders([bundled_folder()])  # `from busd_plugins.bub…` works in tests as it does in plugins
+LOOPS = ("uvloop", "trio")
+# Applications only use the bus, and most of their tests start processes. So each of these tests
+# runs on one loop, half of them on either; with `--every-loop` they run on both.
+APPLICATIONS = "tests/plugins/"
 
 
-@pytest.fixture(scope="session", params=["uvloop", "trio"])
+def pytest_addoption(parser: pytest.Parser) -> None:
+    words = "run the tests of the plugins on both loops, too"
+    parser.addoption("--every-loop", action="store_true", help=words)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--every-loop"):
+        items[:] = [item for item in items if not is_of_the_other_loop(item)]
+
+
+def is_of_the_other_loop(item: pytest.Item) -> bool:
+    """Return whether the same test of an application runs on the other loop."""
+    if not isinstance(item, pytest.Function) or not item.nodeid.startswith(APPLICATIONS):
+        return False
+    if not hasattr(item, "callspec") or "loop" not in item.callspec.params:
+        return False
+    loop = str(item.callspec.params["loop"])
+    name = item.nodeid.replace(loop, "", 1)  # the same for both
+    return LOOPS[zlib.crc32(name.encode()) % 2] != loop
+
+
+@pytest.fixture(scope="session", params=LOOPS)
 def loop(request: pytest.FixtureRequest) -> Loop:
     """The loop that the daemon runs on."""
     chosen: Loop = request.param
