@@ -226,8 +226,7 @@ class Daemon:
     async def _start_plugins(self, tasks: TaskGroup) -> None:
         """Start the plugins before clients can connect; none can prevent our start."""
         addresses = [listener.address for listener in self.listeners]
-        local = [address for address in addresses if address.scheme == "unix"]
-        self.plugins.bus_address = str((local or addresses)[0])
+        self.plugins.bus_address = _address_for_workers(addresses)
         plain = (each for each in addresses if each.is_loopback and each.scheme in ("tcp", "ws"))
         if web := next(plain, None):
             self.plugins.web_socket_address = str(BusAddress("ws", "/", web.host, web.port))
@@ -437,3 +436,9 @@ def _raise_file_limit() -> None:
     """Raise the limit of open files as far as allowed: every connection needs one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _address_for_workers(addresses: list[BusAddress]) -> str:
+    """Return where processes find the bus that run in other folders than the bus."""
+    paths = [address.path for address in addresses if address.scheme == "unix"]
+    return f"unix:{Path(paths[0]).absolute()}" if paths else str(addresses[0])

@@ -108,9 +108,26 @@ def load_settings(path: str | None = None, flags: dict[str, object] | None = Non
             _check(said, source, strict=source not in (_ENVIRONMENT, _FLAGS))
             _merge(found, said)
         settings = convert(found, settings_kind(), strict=False)
-        return msgspec.structs.replace(settings, grant=check_grants(settings.grant))
+        settings = msgspec.structs.replace(settings, grant=check_grants(settings.grant))
+        return _with_absolute_folders(settings)
     except ConfigError as problem:
         raise one_line(problem) from None
+
+
+def _with_absolute_folders(settings: Settings) -> Settings:
+    """Return the settings so that they mean the same to processes that run in another folder."""
+    folders = [
+        each if each.startswith("~") else _absolute(each) for each in settings.plugins.folders
+    ]
+    plugins = msgspec.structs.replace(settings.plugins, folders=folders)
+    return msgspec.structs.replace(settings, state=_absolute(settings.state), plugins=plugins)
+
+
+def _absolute(folder: str) -> str:
+    try:
+        return str(Path(folder).absolute())
+    except FileNotFoundError:
+        raise ConfigError(f"cannot find {folder!r}: the current folder is gone") from None
 
 
 def read_settings(file: str) -> Settings:

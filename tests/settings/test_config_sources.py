@@ -194,6 +194,16 @@ def test_systemd_says_where_the_configuration_is(
 # What a reload can do
 
 
+def test_relative_folders_are_those_of_the_current_folder(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder.path)
+    folder.write("busd.toml", 'state = "here"\n[plugins]\nfolders = ["mine", "~/theirs"]\n')
+    settings = load_settings(folder.main)
+    assert settings.state == str(folder.path / "here")
+    assert settings.plugins.folders == [str(folder.path / "mine"), "~/theirs"]
+
+
 def test_changes_are_named_as_an_operator_writes_them(folder: Folder) -> None:
     folder.write("busd.toml", "wire.ping_seconds = 1\njournal.keep_days = 2\n[[grant]]\nuid = 1")
     assert changes(default_settings(), load_settings()) == [

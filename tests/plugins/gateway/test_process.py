@@ -18,7 +18,7 @@ import pytest
 from websockets.sync.client import connect
 
 from busd import CallRefused, SyncClient
-from tests.daemons import PATIENCE_SECONDS, Daemon, Loop, open_daemon
+from tests.daemons import PATIENCE_SECONDS, Daemon, Loop, open_daemon, start_busd
 from tests.pages import samples_of, text_of
 from tests.plugins.gateway.asking import Gateway, open_gateway_of
 
@@ -196,6 +196,24 @@ def test_it_serves_dialects_from_the_plugin_folder_of_the_bus(
         with connect(f"ws://{host}:{port}/ws/shout") as client:
             client.send("Is anybody there")
             assert client.recv(PATIENCE_SECONDS) == "IS ANYBODY THERE"
+
+
+def test_it_works_with_a_bus_whose_places_are_relative(loop: Loop, tmp_path: Path) -> None:
+    (tmp_path / "busd.toml").write_text('[gateway]\nenabled = true\nlisten = "127.0.0.1:0"\n')
+    options = ["--loop", loop, "--config", "busd.toml", "--state", "state", "--json"]
+    places = ["--listen", "unix:bus.sock", "--listen", "tcp://127.0.0.1:0"]
+    process = start_busd(["serve", *options, *places], tmp_path, lambda: os.chdir(tmp_path))
+    with closing(Daemon(process, tmp_path)) as daemon:
+        daemon.path = str(tmp_path / daemon.path)
+        try:
+            with open_gateway_of(daemon) as gateway:
+                gateway.until("running")
+                token = gateway.run("gateway", "token", "new", "ann").strip()
+                host, port = gateway.place()
+            with connect(f"ws://{host}:{port}/ws/ai?token={token}") as client:
+                assert json.loads(client.recv(PATIENCE_SECONDS))["type"] == "welcome"
+        finally:
+            assert daemon.stop() == 0
 
 
 def test_tokens_are_made_listed_and_revoked(gateway: Gateway) -> None:
