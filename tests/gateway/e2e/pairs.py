@@ -94,31 +94,51 @@ class Player:
                 continue
             yield line
             await self._do(*line.split(" ", 2))
-            await self.kit.settle()
-            for name, client in self.clients.items():
-                for frame in _frames_of(client):
-                    self.frames[name].append(frame)
-                    yield f"{name} < {self._written(frame)}"
+            for name, frame in await self.gather():
+                yield f"{name} < {self._written(frame)}"
             if " says " in line:
-                self._words = self._agent.words()
-                got = {**self._words.content, "from": self._words.chat, "messageId": self._words.id}
-                self.got.append(got)
-                yield f"bob gets {self._written(got)}"
+                yield f"bob gets {self._written(self.got[-1])}"
+
+    async def enter(self, who: str) -> None:
+        """Connect a client."""
+        self.clients[who] = await self._connect(self.formats[who])
+
+    async def say(self, who: str, words_id: str, about: str, text: str) -> None:
+        """Have a client say something, and the agent get it."""
+        for frame in _said(self.formats[who], words_id, about, text):
+            await self.clients[who].receive(frame)
+        await self.kit.settle()
+        self._words = self._agent.words()
+        got = {**self._words.content, "from": self._words.chat, "messageId": self._words.id}
+        self.got.append(got)
+
+    def reply(self, text: str) -> None:
+        """Have the agent answer the last words."""
+        assert self._words is not None
+        self._words.reply(text)
+
+    async def gather(self) -> list[tuple[str, Any]]:
+        """Return the frames that the clients have got since the last time."""
+        await self.kit.settle()
+        found = [
+            (name, each) for name, client in self.clients.items() for each in _frames_of(client)
+        ]
+        for name, frame in found:
+            self.frames[name].append(frame)
+        return found
 
     async def _do(self, who: str, what: str, said: str = "") -> None:
-        if who == "bob":
+        if what == "enters":
+            await self.enter(who)
+        elif what == "replies":
+            self.reply(said)
+        elif who == "bob":
             assert self._words is not None
-            if what == "replies":
-                self._words.reply(said)
-            else:
-                self._words.tell(what, **json.loads(said))
-        elif what == "enters":
-            self.clients[who] = await self._connect(self.formats[who])
+            self._words.tell(what, **json.loads(said))
         else:
             found = _SAYS.fullmatch(said)
             assert found is not None, said
-            for frame in _said(self.formats[who], found["id"], found["about"] or "", found["text"]):
-                await self.clients[who].receive(frame)
+            await self.say(who, found["id"], found["about"] or "", found["text"])
 
     async def _connect(self, name: str) -> GatewayClient:
         abouts: dict[str, dict[str, Any]] = {
