@@ -38,7 +38,10 @@ _IDS = (
     *("id", "session_id", "from_agent", "to_agent", "in_reply_to"),
     *("thread_id", "prompt_id", "context_id", "task_id"),
 )
-_SECRETS = ("token", "auth_token", "authToken", "access_token", "api_key", "apiKey", "password")
+_SECRETS = (
+    *("token", "auth_token", "authToken", "access_token", "accessToken", "api_key", "apiKey"),
+    *("auth", "authorization", "Authorization", "password"),
+)
 _ABSENT = (None, "")
 _AT = re.compile(r"^(?P<problem>.*) - at `\$\.(?P<member>\w+)", re.DOTALL)
 
@@ -113,7 +116,10 @@ def read_message(data: Any, connection: Connection) -> Incoming:
     """Return a client's message; raise BadMessage."""
     standard = legacy_to_standard(_with_what_is_known(object_of(data), connection))
     standard["type"] = _type_of(standard["type"])
-    original = raw_of({name: standard[name] for name in standard if name not in _SECRETS})
+    standard = _without_secrets(standard)
+    if isinstance(metadata := standard.get("metadata"), dict):
+        standard["metadata"] = _without_secrets(metadata)
+    original = raw_of(standard)
     try:
         message = msgspec.convert(standard, Incoming)
     except msgspec.ValidationError as problem:
@@ -142,6 +148,10 @@ def _with_what_is_known(data: Message, connection: Connection) -> Message:
     if is_agents and connection.agent and all(known.get(name) in _ABSENT for name in names):
         known["from_agent"] = connection.agent
     return known
+
+
+def _without_secrets(members: Message) -> Message:
+    return {name: value for name, value in members.items() if name not in _SECRETS}
 
 
 def _type_of(name: Any) -> str:

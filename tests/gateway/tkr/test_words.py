@@ -166,11 +166,14 @@ def test_what_the_dialect_does_not_know_is_kept() -> None:
     assert msgspec.json.decode(entry.metadata) == {"mood": "calm"}
 
 
-@pytest.mark.parametrize("name", ["token", "auth_token", "api_key", "password"])
+@pytest.mark.parametrize("name", ["token", "auth_token", "api_key", "auth", "authorization"])
 def test_secrets_are_not_kept(name: str) -> None:
     client = Client(session_id="s1")
-    client.say(content="hello", **{name: "hunter2"})
-    assert b"hunter2" not in msgspec.json.encode(client.requested(Say).entry)
+    secret = {name: {"token": "hunter2"}}
+    client.say(content="hello", **secret, metadata={**secret, "mood": "calm"})
+    entry = client.requested(Say).entry
+    assert b"hunter2" not in msgspec.json.encode(entry)
+    assert msgspec.json.decode(entry.metadata) == {"mood": "calm"}
 
 
 @pytest.mark.parametrize("kind", ["system", "error"])
