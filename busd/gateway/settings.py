@@ -122,8 +122,7 @@ def check_gateway(settings: GatewaySettings) -> None:
 
 def missing_packages() -> list[str]:
     """Return the packages of the extra `busd[gateway]` that are not installed."""
-    modules = {"starlette": "", "uvicorn": "", "socketio": "python-socketio", "nh3": ""}
-    return [package or module for module, package in modules.items() if find_spec(module) is None]
+    return [package for package in ("starlette", "uvicorn", "nh3") if find_spec(package) is None]
 
 
 def parse_listen(text: str) -> tuple[str, int]:
