@@ -44,6 +44,7 @@ __all__ = ["FindUser", "Hub", "KnownUser", "Output", "Overview", "SendOutput", "
 log = structlog.get_logger("busd.gateway")
 
 MAX_HELD = 8_000  # conversations: the bus allows a peer 16,384 subscriptions
+MAX_HELD_BY_USER = MAX_HELD // 2  # so that nobody keeps all others out
 STATUS = "gateway_status"
 _CONCURRENCY = 1_024  # messages of the bus that wait for the disk
 _LOOK_SECONDS = 0.5  # between two looks at what is due
@@ -85,6 +86,7 @@ class Hub:
         self.sessions: set[Session] = set()
         self.beginnings = Beginnings(settings.limits)
         self.rooms: dict[str, Room] = {}  # conversations that are held, by session id
+        self._held_by: Counter[str] = Counter()  # the same, by the user who created them
         self.bus = BusSide(make_client or self._make_client, self._take)
         self._is_serving = False
         self.listening: list[str] = []  # set by whoever listens
@@ -147,8 +149,8 @@ class Hub:
                 try:
                     room = self.hold(conversation)
                 except Refusal as refusal:
-                    log.warning("conversations.not_held", reason=refusal.reason)
-                    return  # until their clients enter them
+                    log.warning("conversation.not_held", reason=refusal.reason)
+                    continue  # until its clients enter it
                 room.order.put(room.load)
             after = found[-1].session_id
 
@@ -188,21 +190,34 @@ class Hub:
         """Return the room of a conversation, which receives messages of the bus from now on."""
         room = self.rooms.get(conversation.session_id)
         if room is None:
-            if not self._is_serving:
-                raise stopping()
-            if len(self.rooms) >= MAX_HELD:
-                reason = "too many conversations are open on this gateway; try again later"
-                raise Refusal("limit", reason, retry_seconds=60.0)
+            self._check_hold(conversation.user)
             room = self.rooms[conversation.session_id] = Room(self, conversation)
+            self._held_by[conversation.user] += 1
             self.bus.hold(conversation.address)
         elif conversation.is_room:
             room.conversation = conversation  # it may have become one just now
         return room
 
+    def _check_hold(self, user: str) -> None:
+        """Raise Refusal if no conversation of a user can be held just now."""
+        if not self._is_serving:
+            raise stopping()
+        if len(self.rooms) >= MAX_HELD:
+            reason = "too many conversations are open on this gateway; try again later"
+        elif self._held_by[user] >= MAX_HELD_BY_USER:
+            reason = f"too many conversations of {user} are open; leave one first"
+        else:
+            return
+        raise Refusal("limit", reason, retry_seconds=60.0, detail="conversations")
+
     def release(self, room: Room) -> None:
         """Let go of a conversation; the bus keeps what agents say from now on."""
         if self.rooms.get(room.session_id) is room:
             del self.rooms[room.session_id]
+            user = room.conversation.user
+            self._held_by[user] -= 1
+            if not self._held_by[user]:
+                del self._held_by[user]
             self.bus.release(room.chat.address)
 
     def room_at(self, address: str) -> Room | None:

@@ -8,6 +8,9 @@ from anyio.lowlevel import checkpoint
 
 from busd.gateway.conversation import Author
 from busd.gateway.events import Delta, Done, Replied, Said, TurnEnded
+from busd.gateway.hub import MAX_HELD_BY_USER
+from busd.gateway.refusal import Refusal
+from busd.gateway.stored import Conversation
 from busd.testing.gateway import GatewayKit
 from tests.gateway.hub.probe import ProbeClient, join
 
@@ -106,3 +109,27 @@ async def test_many_conversations_are_held_and_let_go(kit: GatewayKit) -> None:
     overview = kit.hub.overview()
     assert (overview.conversations, overview.turns, overview.unsent) == (0, 0, 0)
     assert not kit.hub.sessions
+
+
+async def test_one_user_cannot_hold_all_conversations(kit: GatewayKit) -> None:
+    hub = kit.hub
+
+    def conversation(number: int) -> Conversation:
+        return Conversation(
+            session_id=f"s{number}",
+            address=f"probe:s{number}",
+            prefix="probe",
+            channel="probe",
+            user="ann",
+            name=f"c{number}",
+        )
+
+    rooms = [hub.hold(conversation(number)) for number in range(MAX_HELD_BY_USER)]
+    with pytest.raises(Refusal, match="too many conversations of ann are open"):
+        hub.hold(conversation(MAX_HELD_BY_USER))
+    dora = await join(kit, user="dora")
+    assert (await dora.enter("mine")).is_new
+    hub.release(rooms[0])
+    rooms.append(hub.hold(conversation(MAX_HELD_BY_USER)))
+    for room in rooms:
+        hub.release(room)
