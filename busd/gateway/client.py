@@ -64,6 +64,10 @@ class Client:
     def prefix(self) -> str:
         return self._dialect.prefix
 
+    @property
+    def first_frame_seconds(self) -> float:
+        return self._dialect.first_frame_seconds
+
     async def open(self) -> None:
         """Open the dialect."""
         await self.session.open()

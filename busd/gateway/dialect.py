@@ -16,7 +16,8 @@ It does no I/O: frames and events go in, effects come out.
                 yield Send(event.entry.text.upper())
 
 There is one object per connection. The host calls `open` first, then `receive` for each frame, and
-`show` for each event of the conversations that the client has entered. It performs the effects of a
+`show` for each event of the conversations that the client has entered. With `first_frame_seconds`,
+a frame that comes so soon is received before `open` is called. It performs the effects of a
 call in order, and reads the next frame when they are done. `Done` or `Refused` is shown for each
 effect of `open` and `receive` but `Send`, `Emit`, `Acknowledge`, `Close` and `Notify`; its
 `request` is the object that was yielded.
@@ -82,13 +83,15 @@ class Dialect:
     # Clients of Socket.IO, in these namespaces; empty: a WebSocket with text frames.
     namespaces: ClassVar[tuple[str, ...]] = ()
     max_frame_bytes: ClassVar[int] = 1024 * 1024
+    # How long `open` waits for a frame that may come first; of a WebSocket only.
+    first_frame_seconds: ClassVar[float] = 0.0
     messages: ClassVar[tuple[MessageKind, ...]] = ()
 
     def __init__(self, hello: Hello) -> None:
         self.hello = hello
 
     def open(self) -> Effects:
-        """The connection was accepted."""
+        """The connection was accepted, see `first_frame_seconds`."""
         yield from ()
 
     def receive(self, frame: Frame) -> Effects:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
 import msgspec
 from starlette.responses import PlainTextResponse
 
@@ -62,17 +63,36 @@ class WebSocketPump:
 async def _pump(client: Client, receive: Any) -> None:
     """Pass the frames of a client to its dialect until the connection is closed."""
     try:
-        await client.open()
-        while (event := await receive())["type"] == "websocket.receive":
-            text = event.get("text")
-            if text is None:
-                await client.decline("invalid", "a binary frame; only text is read")
-            else:
-                await client.take(text, len(text) if text.isascii() else len(text.encode()))
-        if event["code"] == TOO_LARGE:
-            client.refuse("limit", "a frame that is far too large")
+        event = await _first_event(client.first_frame_seconds, receive)
+        goes_on = event is None or await _take(client, event)
+        if goes_on:
+            await client.open()
+        while goes_on:
+            goes_on = await _take(client, await receive())
     finally:
         await client.end()
+
+
+async def _first_event(seconds: float, receive: Any) -> Any:
+    """Return what comes within a time; None: nothing has."""
+    if seconds:
+        with anyio.move_on_after(seconds):
+            return await receive()
+    return None
+
+
+async def _take(client: Client, event: Any) -> bool:
+    """Pass on what came; return whether more may come."""
+    if event["type"] != "websocket.receive":
+        if event["code"] == TOO_LARGE:
+            client.refuse("limit", "a frame that is far too large")
+        return False
+    text = event.get("text")
+    if text is None:
+        await client.decline("invalid", "a binary frame; only text is read")
+    else:
+        await client.take(text, len(text) if text.isascii() else len(text.encode()))
+    return True
 
 
 def _room_of(scope: Any) -> str:

@@ -43,11 +43,15 @@ class AgentIQ(Dialect):
     prefix = "agentiq"
     messages = MESSAGES
     max_frame_bytes = 4 * 1024 * 1024  # clients send the whole conversation along
+    # The toolkit's web UI connects again to send a message, and takes the end of an answer that it
+    # has missed for that of the new one, of which it then shows nothing more. It sends at once.
+    first_frame_seconds = 0.5
 
     def __init__(self, hello: Hello) -> None:
         super().__init__(hello)
         self._user = hello.user
         self._display = Display(hello, self.prefix)
+        self._is_open = False
         self._outcome: Done | Refused | None = None  # of the last effect that was performed
         self._named = hello.query.get("conversation_id", "").strip()
         self._session = messages.name_of_session(hello.query.get("session", ""))
@@ -56,6 +60,7 @@ class AgentIQ(Dialect):
 
     def open(self) -> Effects:
         """Enter the conversation of the URL, for what waits there; there is no greeting."""
+        self._is_open = True
         if self._user and (self._named or self._session):
             yield from self._enter(self._home)
             yield from self._complain_of_refusal(Place(self._home))
@@ -67,6 +72,8 @@ class AgentIQ(Dialect):
                 raise Invalid("invalid_message", "", "not a text frame")
             raw = messages.parse_frame(frame)
             message = messages.read_message(raw)
+            if message.type != USER:
+                yield from self._open_first()
             if message.type == AUTH:
                 yield from self._authenticate(message)
             elif message.type == USER:
@@ -76,10 +83,16 @@ class AgentIQ(Dialect):
             else:
                 yield from self._repeat(message, raw)
         except Invalid as fault:
+            yield from self._open_first()
             place = self._place_in(raw)
             yield from self._complain(place, fault, raw.get("type") == USER)
             if raw.get("type") == INTERACTION:
                 yield from self._display.ask_again(place, messages.id_in(raw, "parent_id"))
+
+    def _open_first(self) -> Effects:
+        """Open the connection now: the first frame is no message that takes the place of others."""
+        if not self._is_open:
+            yield from self.open()
 
     def show(self, event: Event) -> Effects:
         if isinstance(event, Done | Refused):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from busd.gateway import (
@@ -135,6 +136,29 @@ def test_what_a_client_has_missed_does_not_end_its_new_turn() -> None:
     frames = ask(line, message_id="m2", conversation_id="c1")
     assert (notes(frames), texts(frames)) == ([("Bob", "Hello")], [])
     assert texts(line.reply("hi")) == ["hi", None]
+
+
+def waiting() -> Line:
+    """Return a line of which the host waits for the first frame; an answer was missed."""
+    missed = [Line(AgentIQ).entry("Hello", author=AGENT, kind=Kind.REPLY, turn="m0")]
+    entered = [new_conversation("c1", is_new=False, entries=missed)]
+    return Line(AgentIQ, {"conversation_id": "c1"}, entered=entered)
+
+
+def test_a_client_that_comes_back_to_say_something_is_not_told_of_another_end() -> None:
+    """The toolkit's web UI would take it for the end of what it has said."""
+    line = waiting()
+    frames = ask(line, message_id="m1", conversation_id="c1")
+    assert (notes(frames), texts(frames)) == ([("Bob", "Hello")], [])
+    assert line.open() == []
+    assert texts(line.reply("hi")) == ["hi", None]
+
+
+@pytest.mark.parametrize("frame", ["{", '{"type": "user_message"}', '{"type": "what"}'])
+def test_what_was_missed_comes_before_the_answer_to_any_other_first_frame(frame: str) -> None:
+    line = waiting()
+    assert texts(line.send(frame))[:2] == ["Hello", None]
+    assert line.open() == []
 
 
 # Others in the same conversation

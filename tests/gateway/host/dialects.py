@@ -66,6 +66,20 @@ class Room(Echo):
     prefix = "room"
 
 
+class Patient(Echo):
+    """The same, but `open` waits for the first frame."""
+
+    prefix = "patient"
+    first_frame_seconds = 3600.0
+
+
+class Brief(Echo):
+    """The same, but nobody can be so quick."""
+
+    prefix = "brief"
+    first_frame_seconds = 1e-6
+
+
 class Bell(Dialect):
     """Answers events of Socket.IO."""
 

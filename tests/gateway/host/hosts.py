@@ -22,11 +22,13 @@ from busd.gateway.tokens import GatewayTokens
 from busd.testing.gateway import GatewayKit, open_gateway
 from busd.wire.bus_address import BusAddress
 from busd.wire.sockets import listen_on
-from tests.gateway.host.dialects import Bell, Echo, Room
+from tests.gateway.host.dialects import Bell, Brief, Echo, Patient, Room
 
 ROUTES = [
     Route("/ws/echo", "echo", "Echo.", Echo),
     Route("/ws/room/{room}/", "room", "Room.", Room),
+    Route("/ws/patient", "patient", "Patient.", Patient),
+    Route("/ws/brief", "brief", "Brief.", Brief),
     Route("/socket.io", "bell", "Bell.", Bell),
 ]
 LIMITS: dict[str, Any] = {}
