@@ -32,6 +32,7 @@ OF_SYSTEM = (
 TYPES = (USER, INTERACTION, AUTH, *OF_SYSTEM, *ALIASES)
 _FOR_AGENTS = ("schema_type", "schema_version", "user")  # passed on as metadata
 SECRETS = ("security", "token", "api_key", "authorization", "password")
+MISTAKEN = ("user", "payload")  # members in which clients may put a secret by mistake
 IDS = ("id", "thread_id", "parent_id", "conversation_id")
 _ABSENT_IDS = ("", "default")  # what the toolkit's own models write where there is none
 _MAX_ID = 256
@@ -168,7 +169,8 @@ def credential_of(message: Message) -> str:
 
 def entry_of(message: Message, raw: dict[str, Any], words: Words) -> Entry:
     """Return what is kept of a message."""
-    about = {name: raw[name] for name in _FOR_AGENTS if raw.get(name)}
+    kept = _without_secrets(raw)
+    about = {name: kept[name] for name in _FOR_AGENTS if kept.get(name)}
     return Entry(
         text=words.text,
         id=message.id,
@@ -176,14 +178,17 @@ def entry_of(message: Message, raw: dict[str, Any], words: Words) -> Entry:
         thread_id=message.thread_id,
         attachments=words.attachments,
         metadata=Raw(msgspec.json.encode(about)) if about else msgspec.UNSET,
-        original=_original_of(raw),
+        original=Raw(msgspec.json.encode(kept)),
     )
 
 
-def _original_of(raw: dict[str, Any]) -> Raw:
+def _without_secrets(raw: dict[str, Any]) -> dict[str, Any]:
     """Return a frame without secrets."""
     kept = {name: value for name, value in raw.items() if name.casefold() not in SECRETS}
-    return Raw(msgspec.json.encode(kept))
+    for name in MISTAKEN:
+        if isinstance(kept.get(name), dict):
+            kept[name] = _without_secrets(kept[name])
+    return kept
 
 
 def system_text(raw: dict[str, Any]) -> str:

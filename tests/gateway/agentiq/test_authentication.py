@@ -125,7 +125,14 @@ def test_a_client_that_becomes_another_user_leaves_its_conversations() -> None:
 def test_no_secret_is_kept_or_sent() -> None:
     line = unknown()
     security = {"token": SECRET, "api_key": SECRET, "more": {"password": SECRET}}
-    secrets = {"security": security, "token": SECRET, "Api_Key": SECRET, "Authorization": SECRET}
+    secrets: dict[str, Any] = {
+        "security": security,
+        "token": SECRET,
+        "Api_Key": SECRET,
+        "Authorization": SECRET,
+    }
+    secrets["user"] = {"name": "ann", "token": SECRET}
+    secrets["payload"] = {"method": "jwt", "Token": SECRET, "user": {"password": SECRET}}
     line.send({**user_message(), **secrets})
     line.ask(input_type="text", text="Why?")
     line.send(
@@ -136,7 +143,8 @@ def test_no_secret_is_kept_or_sent() -> None:
     kept = [each.entry for each in line.asked_for(Say) + line.asked_for(Answer)]
     assert len(kept) == 2
     assert [set(given(each.original)) for each in kept] == [
-        {"type", "id", "content"},
-        {"type", "id", "content", "parent_id"},
+        {"type", "id", "content", "user", "payload"},
+        {"type", "id", "content", "parent_id", "user", "payload"},
     ]
+    assert [given(each.metadata) for each in kept] == [{"user": {"name": "ann"}}] * 2
     assert SECRET not in f"{line.frames}{kept}{line.effects}"
