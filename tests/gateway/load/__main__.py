@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import statistics
 import time
@@ -63,8 +64,9 @@ async def _measure(chosen: argparse.Namespace, daemon: Daemon, url: str, pid: in
     async with AsyncExitStack() as stack:
         bus = await stack.enter_async_context(Client(_AGENT, address=address, concurrency=1_000))
         bus.on("tg_message")(lambda incoming: _answer(bus, incoming))
+        print(f"{os.cpu_count()} cores, load average before: {os.getloadavg()[0]:.1f}")
         print("nobody is connected:")
-        await _ping_for(3.0, address, figures)
+        await _ping_for(min(chosen.seconds, 3.0), address, figures)
         _print_pings(figures)
         before = _rss(pid)
         room = asyncio.Semaphore(_AT_ONCE)
