@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-_MAX_WAITING = 256  # sockets without a complete request
+# Sockets without a complete request. When a gateway comes back, all its clients connect at once,
+# and one that is closed for the sake of another only connects again.
+_MAX_WAITING = 2048
 _HEAD_SECONDS = 10.0
 _BODY_SECONDS = 30.0
 

@@ -7,7 +7,7 @@ import socket
 import struct
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 import anyio
@@ -154,6 +154,20 @@ async def test_closed_web_sockets_do_not_keep_others_out(anyio_backend: object) 
         assert await is_served(host)
         for sock in left:
             sock.close()
+
+
+def ask_all(host: RunningHost, count: int) -> set[bytes]:
+    """Connect so many times, and only then ask each time; return how the answers begin."""
+    with ExitStack() as opened:
+        socks = [opened.enter_context(raw(host)) for _ in range(count)]
+        for sock in socks:
+            sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        return {sock.recv(12) for sock in socks}
+
+
+async def test_clients_that_come_all_at_once_are_all_served(host: RunningHost) -> None:
+    """As they do when a gateway comes back."""
+    assert len(await in_thread(ask_all, host, 300)) == 1
 
 
 async def test_a_lost_client_is_charged_for_nothing(host: RunningHost, ann: str) -> None:
