@@ -124,9 +124,13 @@ async def _open(
 async def _chat(
     socket: ClientConnection, number: int, pause: float, end: float, figures: Figures
 ) -> None:
-    await asyncio.sleep(random.uniform(0, pause))
     turn = 0
-    while time.monotonic() < end:
+    while True:
+        # From the start: else the first messages and the second ones of others add up.
+        left = max(end - time.monotonic(), 0.0)
+        await asyncio.sleep(min(random.expovariate(1 / pause), left))
+        if time.monotonic() >= end:
+            return
         turn += 1
         begun = time.monotonic()
         await socket.send(json.dumps(_words(number, turn)))
@@ -139,8 +143,6 @@ async def _chat(
             figures.missing += 1
             return
         figures.answers.append((time.monotonic() - begun) * 1e3)
-        left = max(end - time.monotonic(), 0.0)
-        await asyncio.sleep(min(random.expovariate(1 / pause), left))
 
 
 def _words(number: int, turn: int) -> dict[str, Any]:

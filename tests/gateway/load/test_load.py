@@ -20,6 +20,6 @@ def test_every_message_of_many_clients_is_answered() -> None:
     assert done.returncode == 0, done.stderr
     [line] = [line for line in done.stdout.splitlines() if " messages answered" in line]
     answered, _, rest = line.partition(" messages answered in 2 s, ")
-    assert int(answered) >= 100
+    assert int(answered) >= 50
     assert rest.startswith("0 not: "), done.stdout
     assert "times: " not in done.stdout, "there were errors"
