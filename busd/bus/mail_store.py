@@ -9,9 +9,10 @@ An outcome is a value: what the operation returns (`Operation[Kept]` returns `Ke
 crash. Operations take effect in the order of their submission, and each sees those before it.
 
 All times are the time of day in seconds since 1970, and are part of the operations: a store has no
-clock. So a clock that jumps forward by a day expires the mail that had less than a day left, and
-nothing else, because each `Expire` compares `expires_at` with one `now`. Expired mail goes to the
-dead letters, from where it can be revived. A clock that jumps back delays expiry by the jump.
+clock. So a clock that jumps forward by a day expires the mail that had less than a day left,
+because each `Expire` compares `expires_at` with one `now`; it goes to the dead letters, from where
+it can be revived. The jump also ends the deduplication of mail that is done, but not of mail that
+waits. A clock that jumps back delays expiry by the jump.
 
 Whoever delivers from a mailbox claims it first and then holds a `Box`. Each claim has a fencing
 number, greater than those before, even over a restart; operations on a `Box` whose claim has ended
@@ -48,9 +49,9 @@ class Operation(msgspec.Struct, Generic[R]):
 class Keep(Operation[Kept]):
     """Append mail to its mailbox.
 
-    If the sender used the same key within the deduplication window, nothing is kept, and the
-    outcome describes the first mail. `mail.attempts` is 1 for mail that will be handed over as
-    soon as it is kept.
+    If the sender used the same key within the deduplication window, or for mail that still waits,
+    nothing is kept, and the outcome describes the first mail. `mail.attempts` is 1 for mail that
+    will be handed over as soon as it is kept.
 
     Fails with KeyReused, BoxFull, TooLarge, StoreBusy.
     """
@@ -71,6 +72,7 @@ class Finish(Operation[None]):
 class ForgetKeys(Operation[int]):
     """Forget the keys of mail that was kept before a time, and the oldest over the limit.
 
+    Those of mail that still waits are forgotten only over the limit.
     Returns their number.
     """
 

@@ -56,6 +56,7 @@ class Tables(Protocol):
     def insert(self, mail: Mail) -> None: ...
     def read(self, address: str, after: int, limit: int) -> Iterator[Mail]: ...
     def find(self, address: str, number: int) -> Mail | None: ...
+    def has_mail(self, number: int) -> bool: ...
     def update(self, mail: Mail) -> None: ...
     def delete(self, address: str, first: int, last: int) -> list[tuple[str, int]]:
         """Delete a range of mail; return the account and the size of each."""
@@ -75,7 +76,10 @@ class Tables(Protocol):
         """Assign a key to another mail, and delete its outcome."""
         ...
 
-    def forget_keys_before(self, when: float) -> int: ...
+    def forget_keys_before(self, when: float) -> int:
+        """Delete older keys, except those whose mail still waits; return their number."""
+        ...
+
     def count_keys(self) -> int: ...
     def keys_by_account(self) -> dict[str, int]: ...
     def forget_oldest_keys(self, account: str, max_count: int) -> int: ...
@@ -121,7 +125,7 @@ class Engine(Generic[TableT]):
         if mail.idempotency_key:
             digest = _digest(mail)
             first = self.tables.find_key(mail.sender, mail.idempotency_key)
-            if first and first.kept_at >= mail.kept_at - state.limits.key_seconds:
+            if first and self._is_remembered(first, mail.kept_at):
                 if first.digest != digest:
                     return KeyReused(first.message_id)
                 return Kept(first.id, False, first.message_id, first.outcome)
@@ -137,6 +141,11 @@ class Engine(Generic[TableT]):
         state.add(mail.address, 1, size)
         state.charge(mail.account, 1, size)
         return Kept(number, True, mail.message_id)
+
+    def _is_remembered(self, key: KeyRecord, now: float) -> bool:
+        """Return whether a key is in the window, or its mail still waits."""
+        is_recent = key.kept_at >= now - self.state.limits.key_seconds
+        return is_recent or self.tables.has_mail(key.id)
 
     def finish(self, op: ops.Finish) -> None:
         self.tables.set_outcome(op.id, op.outcome)

@@ -53,6 +53,9 @@ class MemoryTables:
     def find(self, address: str, number: int) -> Mail | None:
         return self._boxes.get(address, {}).get(number)
 
+    def has_mail(self, number: int) -> bool:
+        return any(number in box for box in self._boxes.values())
+
     def update(self, mail: Mail) -> None:
         self._boxes[mail.address][mail.id] = mail
 
@@ -85,7 +88,8 @@ class MemoryTables:
                 key.id, key.outcome = new, None
 
     def forget_keys_before(self, when: float) -> int:
-        return self._forget([key for key in self._keys.values() if key.kept_at < when])
+        old = [key for key in self._keys.values() if key.kept_at < when]
+        return self._forget([key for key in old if not self.has_mail(key.id)])
 
     def count_keys(self) -> int:
         return len(self._keys)

@@ -66,6 +66,7 @@ _MARKS = ", ".join("?" * len(_FIELDS))
 _INSERT = f"INSERT INTO mail ({_NAMES}) VALUES ({_MARKS})"
 _READ = f"SELECT {_NAMES} FROM mail WHERE address = ? AND id > ? ORDER BY id LIMIT ?"
 _FIND = f"SELECT {_NAMES} FROM mail WHERE id = ? AND address = ?"
+_HAS_MAIL = "SELECT 1 FROM mail WHERE id = ?"
 _UPDATE = "UPDATE mail SET attempts = ?, not_before = ?, reason = ? WHERE id = ?"
 _DELETE = """
 DELETE FROM mail WHERE address = ? AND id BETWEEN ? AND ? RETURNING account, length(payload)
@@ -80,6 +81,9 @@ _READ_DEAD = f"SELECT {_NAMES}, buried_at {_CHOSEN} LIMIT :limit"
 _FIND_DEAD = f"SELECT {_NAMES}, buried_at FROM dead WHERE id = ?"
 _DELETE_DEAD = "DELETE FROM dead WHERE id = ? RETURNING address, account, length(payload)"
 _COUNT = "SELECT {0}, count(*), sum(length(payload)) FROM {1} GROUP BY {0}"
+_FORGET_KEYS_BEFORE = """
+DELETE FROM key WHERE kept_at < ? AND NOT EXISTS (SELECT 1 FROM mail WHERE mail.id = key.id)
+"""
 _FORGET_OLDEST_KEYS = """
 DELETE FROM key WHERE account = :account
 AND id <= (SELECT id FROM key WHERE account = :account ORDER BY id DESC LIMIT 1 OFFSET :max_count)
@@ -142,6 +146,10 @@ class SqlTables:
         row = self._db.execute(_FIND, (number, address)).fetchone()
         return _mail(row) if row else None
 
+    def has_mail(self, number: int) -> bool:
+        self._flush()
+        return self._db.execute(_HAS_MAIL, (number,)).fetchone() is not None
+
     def update(self, mail: Mail) -> None:
         self._db.execute(_UPDATE, (mail.attempts, mail.not_before, mail.reason, mail.id))
 
@@ -171,7 +179,8 @@ class SqlTables:
         self._db.execute("UPDATE key SET id = ?, outcome = NULL WHERE id = ?", (new, old))
 
     def forget_keys_before(self, when: float) -> int:
-        return self._db.execute("DELETE FROM key WHERE kept_at < ?", (when,)).rowcount
+        self._flush()
+        return self._db.execute(_FORGET_KEYS_BEFORE, (when,)).rowcount
 
     def count_keys(self) -> int:
         return int(self._db.execute("SELECT count(*) FROM key").fetchone()[0])

@@ -63,6 +63,11 @@ def claim(subject: Subject, address: str = "agent:a") -> Box:
     return do(subject, Claim(address, "h1"))
 
 
+def settle_all(subject: Subject, address: str = "agent:a") -> None:
+    """Delete all mail of an address, as after its delivery."""
+    do(subject, Settle(claim(subject, address), 1_000_000))
+
+
 def names_in(found: list[Mail]) -> list[str]:
     return [str(each.message_id) for each in found]
 
@@ -222,14 +227,25 @@ def test_a_key_is_not_for_another_message(subject: Subject, change: dict[str, An
 
 def test_a_key_is_free_again_after_the_deduplication_window(subject: Subject) -> None:
     do(subject, Keep(mail("m1", idempotency_key="k", kept_at=1000.0)))
+    settle_all(subject)
     edge = do(subject, Keep(mail("m2", idempotency_key="k", kept_at=1000.0 + 86_400)))
     after = do(subject, Keep(mail("m3", idempotency_key="k", kept_at=1001.0 + 86_400)))
     assert [edge.is_new, after.is_new] == [False, True]
 
 
+def test_a_key_is_not_free_while_its_mail_waits(subject: Subject) -> None:
+    do(subject, Keep(mail("m1", idempotency_key="k", kept_at=1000.0)))
+    assert do(subject, ForgetKeys(before=1000.0 + 2 * 86_400)) == 0
+    later = {"idempotency_key": "k", "kept_at": 1000.0 + 2 * 86_400}
+    assert do(subject, Keep(mail("m2", **later))).message_id == "m1"
+    other = Keep(mail("m3", address="agent:other", **later))
+    assert refused(subject, other) == KeyReused("m1")
+
+
 def test_forgotten_keys_are_free_again(subject: Subject) -> None:
     do(subject, Keep(mail("m1", idempotency_key="k1", kept_at=1000.0)))
     do(subject, Keep(mail("m2", idempotency_key="k2", kept_at=1001.0)))
+    settle_all(subject)
     assert do(subject, ForgetKeys(before=1001.0)) == 1
     assert do(subject, Keep(mail("m3", idempotency_key="k1"))).is_new
     assert not do(subject, Keep(mail("m4", idempotency_key="k2"))).is_new

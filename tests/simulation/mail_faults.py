@@ -13,13 +13,12 @@ from busd.bus.mail import StoreFailed
 from busd.bus.mail_attempt import QueuedMail
 from busd.bus.mail_senders import Senders
 from busd.bus.mail_state import MailState
-from busd.bus.mail_store import Keep
 from busd.bus.mail_verdict import Verdict, verdict_of
 from busd.bus.mailbox import Mailbox
 from busd.bus.mailboxes import Mailboxes
 from busd.bus.peer import RemotePeer
 from busd.bus.routes import Routes
-from busd.mail.engine import HANDLERS, Engine
+from busd.mail.memory import MemoryTables
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -125,13 +124,7 @@ def leaves_dead_letters_of_what_was_acked(patch: pytest.MonkeyPatch) -> None:
 
 
 def knows_no_duplicates(patch: pytest.MonkeyPatch) -> None:
-    keep = Engine.keep
-
-    def forgetful(self: Engine[Any], op: Any) -> Any:
-        self.tables.forget_keys_before(float("inf"))
-        return keep(self, op)
-
-    patch.setitem(HANDLERS, Keep, forgetful)
+    patch.setattr(MemoryTables, "find_key", lambda self, sender, key: None)
 
 
 def answers_twice(patch: pytest.MonkeyPatch) -> None:

@@ -186,6 +186,21 @@ def test_a_key_is_forgotten_after_its_time() -> None:
     assert delivered == [1, 0, 1]
 
 
+@pytest.mark.parametrize("seconds", [86_400.0 * 3, -86_400.0])
+def test_a_message_that_waits_is_known_however_late_it_is_sent_again(seconds: float) -> None:
+    disk_bus = DiskBus()
+    chat = disk_bus.join("tg:1")
+    chat.send("agent:w", {"n": 1}, delivery=KEY)
+    disk_bus.settle()
+    disk_bus.wall_clock.now += seconds
+    disk_bus.advance(61)  # keys are forgotten once a minute
+    again = chat.send("agent:w", {"n": 1}, delivery=KEY)
+    disk_bus.settle()
+    assert again.result.mail is not None
+    assert again.result.mail.duplicate
+    assert ack_all(disk_bus.join("agent:w")) == [1]
+
+
 def test_a_key_without_durable_has_no_route_if_there_is_nobody() -> None:
     bus = MemoryBus(mail=MailSettings())
     sent = bus.join("tg:1").send("agent:w", {"n": 1}, delivery={"idempotencyKey": "k"})
