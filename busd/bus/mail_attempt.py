@@ -24,14 +24,13 @@ log = structlog.get_logger("busd.bus")
 class QueuedMail:
     """One message of a mailbox in memory."""
 
-    __slots__ = ("box", "is_noting", "made", "mail", "recorded", "state")
+    __slots__ = ("box", "made", "mail", "recorded", "state")
 
     def __init__(self, box: Mailbox, mail: Mail, made: int) -> None:
         self.box = box
         self.mail = mail
         self.made = made  # attempts, at most; after a crash the last one on record may be in vain
         self.recorded = mail.attempts
-        self.is_noting = False
         self.state = initial_state(mail.attempts, mail.not_before)
 
     def enter(self, event: str) -> None:

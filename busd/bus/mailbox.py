@@ -285,12 +285,11 @@ class Mailbox:
         assert self.claim is not None
         chosen = [each for each in islice(self.queue, self._window) if each.recorded <= each.made]
         for item in chosen:
-            self._is_noting = item.is_noting = True
+            self._is_noting = True
             last = partial(self._on_noted, item, is_last=item is chosen[-1])
             self.room.submit(NoteAttempt(self.claim, item.mail.id), last)
 
     def _on_noted(self, item: QueuedMail, outcome: int | MailFailure, *, is_last: bool) -> None:
-        item.is_noting = False
         if is_last:
             self._is_noting = False
         if isinstance(outcome, int):

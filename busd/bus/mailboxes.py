@@ -81,8 +81,6 @@ MAIL_EVENTS = (
     "purged",
     "revived",
 )
-_MAX_OUTCOME_BYTES = 16 * 1024  # of acks, for whoever sends the message again
-_RETRY_SECONDS = 5.0
 _SLACK_SECONDS = 0.5  # beyond the time-out, so that the time-out of an attempt is told first
 _EXPIRED_REASON = "not delivered within its time"
 
