@@ -6,6 +6,7 @@ begins with a wildcard does not count: such a peer observes others and answers f
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _REFRESH_SHARE = 24  # seen again, it is recorded again after this part of the time it is known for
 _ACCOUNT_SHARE = 4  # of all that may be known, one identity may add this part
+_WRITTEN_AT_ONCE = 500  # changes, before which the mail of others is not held up
 
 
 class Seen:
@@ -47,6 +49,9 @@ class KnownAddresses:
         self._seen: dict[str, Seen] = {}  # earliest first
         self._by_account: dict[str, int] = {}
         self._routes = Routes()
+        # What is to be written, by address: the last change, when there is room for it.
+        self._unwritten: OrderedDict[str, Remember | ForgetAddress] = OrderedDict()
+        self._being_written = 0
 
     def load(self, found: Iterable[KnownAddress]) -> None:
         """Load what an earlier run recorded."""
@@ -95,14 +100,33 @@ class KnownAddresses:
             self._remove(seen)
             account = seen.account
         self._add(Seen(pattern, now, account, is_first_hand=first))
-        self._store.submit(Remember(pattern, now, first), _ignore)
+        self._write(Remember(pattern, now, first))
 
     def forget(self, pattern: str, account: str) -> None:
         """Forget a pattern that the same identity has made known: it will not answer any more."""
         seen = self._seen.get(pattern)
         if seen is not None and seen.account == account:
             self._remove(seen)
-            self._store.submit(ForgetAddress(pattern), _ignore)
+            self._write(ForgetAddress(pattern))
+
+    def _write(self, change: Remember | ForgetAddress) -> None:
+        """Write a change, at once or after those that are being written.
+
+        So whoever subscribes and unsubscribes all the time does not fill the queue for the disk.
+        """
+        if change.address in self._unwritten or len(self._unwritten) < self.max_count:
+            self._unwritten[change.address] = change
+        self._write_next()
+
+    def _write_next(self) -> None:
+        while self._unwritten and self._being_written < _WRITTEN_AT_ONCE:
+            self._being_written += 1
+            self._store.submit(self._unwritten.popitem(last=False)[1], self._on_written)
+
+    def _on_written(self, outcome: object) -> None:
+        """Go on; what could not be written is only forgotten with the process."""
+        self._being_written -= 1
+        self._write_next()
 
     def _add(self, seen: Seen) -> None:
         while len(self._seen) >= self.max_count:
@@ -127,7 +151,3 @@ class KnownAddresses:
 
 def _as_peer(seen: Seen) -> Peer:
     return seen  # type: ignore[return-value]  # routes only store and compare what they lead to
-
-
-def _ignore(outcome: object) -> None:
-    """Ignore the outcome: what is not recorded is only forgotten with the process."""

@@ -88,9 +88,12 @@ _FORGET_OLDEST_KEYS = """
 DELETE FROM key WHERE account = :account
 AND id <= (SELECT id FROM key WHERE account = :account ORDER BY id DESC LIMIT 1 OFFSET :max_count)
 """
+# To count takes 18 µs with 10,000 of them, to skip so many with OFFSET 270.
 _FORGET_EARLIEST = """
-DELETE FROM known WHERE address IN
-(SELECT address FROM known ORDER BY seen_at DESC, address DESC LIMIT -1 OFFSET ?)
+DELETE FROM known WHERE address IN (
+    SELECT address FROM known ORDER BY seen_at, address
+    LIMIT max((SELECT count(*) FROM known) - ?, 0)
+)
 """
 
 

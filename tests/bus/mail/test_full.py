@@ -336,3 +336,24 @@ def test_who_was_known_is_known_after_a_crash_for_the_time_set() -> None:
             sent = disk_bus.join("tg:1").send(to, {"n": 1})
             disk_bus.settle()
             assert sent.result.undelivered == undelivered
+
+
+def test_whoever_subscribes_and_unsubscribes_for_ever_does_not_fill_the_queue_for_the_disk() -> (
+    None
+):
+    disk_bus = DiskBus(MailSettings(waiting_count=1_000))
+    chat, restless = disk_bus.join("tg:1"), disk_bus.join("app:restless")
+    for _ in range(20):
+        for number in range(100):
+            restless.subscribe(f"app:{number}")
+            restless.unsubscribe(f"app:{number}")
+    restless.subscribe("app:last")
+    assert disk_bus.store.waiting < 1_000
+    sent = chat.send("agent:w", {"n": 1}, delivery=DURABLE)
+    disk_bus.settle()
+    assert sent.result.undelivered == "kept"
+    disk_bus.crash()
+    chat = disk_bus.join("tg:1")
+    told = [chat.send(to, {"n": 1}) for to in ("app:99", "app:last")]
+    disk_bus.settle()
+    assert [sent.result.undelivered for sent in told] == ["no route", "kept"]
