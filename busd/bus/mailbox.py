@@ -68,7 +68,7 @@ class Room(Protocol):
     def is_deliverable(self, address: str) -> bool: ...
     def wall_time(self) -> float: ...
     def retry_seconds(self, attempts: int) -> float: ...
-    def call_later(self, seconds: float, box: Mailbox) -> None: ...
+    def call_at(self, when: float, box: Mailbox) -> None: ...
     def on_ended(self, item: QueuedMail, acks: list[AnyAck], reason: str) -> None: ...
     def on_late_answer(self, item: QueuedMail, acks: list[AnyAck]) -> None: ...
     def on_removed(self, number: int) -> None: ...
@@ -437,13 +437,18 @@ class Mailbox:
         self.queue.insert(place, item)
 
     def _put_off(self, number: int, seconds: float) -> None:
-        self._postponed[number] = self.room.bus.clock() + seconds
-        self.room.call_later(seconds, self)
+        when = self._postponed[number] = self.room.bus.clock() + seconds
+        self.room.call_at(when, self)
 
     def pause(self, seconds: float) -> None:
         """Hand nothing over for a while."""
         self._resumes_at = self.room.bus.clock() + seconds
-        self.room.call_later(seconds, self)
+        self.room.call_at(self._resumes_at, self)
+
+    @property
+    def times(self) -> set[float]:
+        """When there is something to do, on the bus's clock."""
+        return {self._resumes_at, *self._postponed.values()}
 
     def on_time(self) -> None:
         """Read what was put off until now, and go on."""

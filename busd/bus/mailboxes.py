@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count, islice
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -68,6 +68,7 @@ _KEYS_SECONDS = 60.0
 _REFRESH_SECONDS = 600.0
 _SURVEYED_AT_ONCE = 50_000  # before anybody is connected
 _MAX_UNWRITTEN = 2_000  # operations, beyond which no more mailboxes are looked at
+_SPARE_TIMERS = 1_000
 _SLICE = 500  # mailboxes or peers looked at per turn of the loop
 MAIL_EVENTS = (
     "kept",
@@ -141,6 +142,7 @@ class Mailboxes:
         self.watchers: list[MailWatcher] = []
         self.senders = Senders(bus, self.boxes, self.counts, self.is_deliverable)
         self._timers: list[tuple[float, int, Mailbox]] = []
+        self._most_timers = _SPARE_TIMERS
         self._numbers = count(1)
         self._shares = WriteShares()
         self._was_failing = False
@@ -359,9 +361,18 @@ class Mailboxes:
     def retry_seconds(self, attempts: int) -> float:
         return self.policy.retry_seconds(attempts)
 
-    def call_later(self, seconds: float, box: Mailbox) -> None:
-        when = self.bus.clock() + seconds
+    def call_at(self, when: float, box: Mailbox) -> None:
+        if len(self._timers) > self._most_timers:
+            self._forget_timers()
         heappush(self._timers, (when, next(self._numbers), box))
+
+    def _forget_timers(self) -> None:
+        """Forget the timers of mail that is gone: it may have been put off for a month."""
+        here = {timer[2] for timer in self._timers if self.boxes.get(timer[2].address) is timer[2]}
+        times = {box: box.times for box in here}
+        self._timers = [timer for timer in self._timers if timer[0] in times.get(timer[2], ())]
+        heapify(self._timers)
+        self._most_timers = 2 * len(self._timers) + _SPARE_TIMERS
 
     def on_attempt_failed(self, item: QueuedMail, acks: list[AnyAck], seconds: float) -> None:
         """Answer those who cannot wait for the next attempt."""

@@ -45,7 +45,7 @@ def records_no_attempts(patch: pytest.MonkeyPatch) -> None:
     def pretend(self: Mailbox) -> None:
         for item in self.queue:
             item.recorded = item.made + 1
-        self.room.call_later(0, self)
+        self.room.call_at(self.room.bus.clock(), self)
 
     patch.setattr(Mailbox, "_note_attempts", pretend)
 

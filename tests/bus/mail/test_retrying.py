@@ -181,6 +181,19 @@ def test_any_number_of_seconds_until_the_next_attempt_is_survived(
     assert len(disk_bus.kept) + len(disk_bus.dead) <= 1
 
 
+def test_mail_that_expired_before_its_next_attempt_leaves_nothing_in_memory() -> None:
+    disk_bus = DiskBus()
+    chat, worker = joined(disk_bus)
+    for number in range(1_500):
+        chat.send("agent:w", {"n": number}, delivery={"durable": True, "ttlSeconds": 1})
+        disk_bus.settle()
+        worker.next_message().fail("in a month", retry_seconds=30 * 86_400)
+        if number % 500 == 499:
+            disk_bus.advance(2.5)
+    assert len(disk_bus.dead) == 1_500
+    assert len(disk_bus.bus.mailboxes._timers) < 1_000
+
+
 def test_retries_survive_a_restart(disk_bus: DiskBus) -> None:
     chat, worker = joined(disk_bus)
     chat.send("agent:w", {"n": 1}, delivery=DURABLE)
