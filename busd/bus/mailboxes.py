@@ -145,7 +145,7 @@ class Mailboxes:
         self._most_timers = _SPARE_TIMERS
         self._numbers = count(1)
         self._shares = WriteShares()
-        self._was_failing = False
+        self._was_failing = self._is_expiring = False
         self._in_vain: list[tuple[Any, Callable[[Any], None]]] = []  # to be submitted again
         self._joined: list[str] = []  # addresses that somebody begins to answer for
         self._must_look = False  # for all mailboxes that somebody answers for
@@ -556,10 +556,9 @@ class Mailboxes:
         if self._was_failing and not self.store.is_failing:
             self._look_for_all()  # nothing was handed over meanwhile
             self._was_failing = False
-        if now >= self._next_expiry:
+        if now >= self._next_expiry and not self._is_expiring:
             self._next_expiry = now + _EXPIRY_SECONDS
-            operation = Expire(self.wall_time(), _EXPIRED_AT_ONCE, _EXPIRED)
-            self.submit(operation, self._on_expired)
+            self._expire()
         if now >= self._next_keys:
             self._next_keys = now + _KEYS_SECONDS
             self.submit(ForgetKeys(self.wall_time() - self.settings.key_seconds), _ignore)
@@ -610,12 +609,18 @@ class Mailboxes:
             if self._is_slice_over():
                 yield
 
+    def _expire(self) -> None:
+        self._is_expiring = True
+        operation = Expire(self.wall_time(), _EXPIRED_AT_ONCE, _EXPIRED)
+        self.submit(operation, self._on_expired)
+
     def _on_expired(self, outcome: list[Mail] | MailFailure) -> None:
+        self._is_expiring = False
         if isinstance(outcome, MailFailure):
             return
         self.on_gone(outcome, "expired", _EXPIRED_REASON)
-        if len(outcome) == _EXPIRED_AT_ONCE:
-            self._next_expiry = 0.0
+        if len(outcome) == _EXPIRED_AT_ONCE and not self.bus.is_stopping:
+            self._expire()  # at once: a mailbox whose first mail has expired waits for this
 
     def on_gone(self, gone: list[Mail], status: Literal["expired", "purged"], reason: str) -> None:
         """Forget mail that is no longer in its mailbox, and tell those who wait for it."""

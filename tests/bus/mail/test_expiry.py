@@ -64,6 +64,21 @@ def test_mail_without_a_ttl_expires_after_the_time_set() -> None:
     assert len(disk_bus.dead) == 1
 
 
+def test_what_expires_in_masses_does_not_hold_up_the_mail_of_others() -> None:
+    disk_bus = DiskBus()
+    flood, chat = disk_bus.join("app:flood"), disk_bus.join("tg:1")
+    for number in range(3_000):
+        flood.send(f"agent:{number}", {"n": number}, delivery=ttl(1))
+    for number, seconds in enumerate((1.1, DAY)):
+        chat.send("agent:w", {"n": number}, delivery=ttl(seconds))
+    disk_bus.settle()
+    disk_bus.wall_clock.now += 2
+    worker = disk_bus.join("agent:w")
+    disk_bus.advance(3)
+    assert ack_all(worker) == [1]
+    assert len(disk_bus.dead) == 3_001
+
+
 def test_what_has_expired_is_not_handed_over_though_nobody_has_looked_yet() -> None:
     disk_bus = DiskBus()
     disk_bus.join("tg:1").send("agent:w", {"n": 1}, delivery=ttl(60))
