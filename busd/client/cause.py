@@ -19,6 +19,11 @@ def handled_message() -> str:
     return _handled.get()
 
 
+def begin_handling(message_id: str) -> None:
+    """Let messages that this task sends from now on be caused by a message."""
+    _handled.set(message_id)
+
+
 @contextmanager
 def handling(message_id: str) -> Iterator[None]:
     """Let messages that are sent in this block be caused by a message."""
