@@ -302,11 +302,14 @@ class MailLedger:
                 is_told = letter.is_refusal_told or letter.number in self.dead
                 claim(is_told, f"nobody is told that {letter.number} was refused")
 
-    def check_dead(self, in_flight: set[int]) -> None:
-        """What was acked is no dead letter once everybody has answered, and it is written."""
+    def check_dead(self, awaited: set[int]) -> None:
+        """What was acked is no dead letter once everybody has answered, and it is written.
+
+        `awaited` is the mail that is in flight, or whose dead letter is yet to be deleted.
+        """
         for number, dead in self.dead.items():
             is_acked = self.letters[number].acked_in == self.run
-            claim(not is_acked or dead.mail.id in in_flight, f"{number} was acked, and is dead")
+            claim(not is_acked or dead.mail.id in awaited, f"{number} was acked, and is dead")
 
     # What changes
 

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from busd.bus.delivery import DeliveryLimits
 from busd.bus.mail import DeadFilter
 from busd.bus.mail_policy import MailSettings
+from busd.bus.mail_store import DropDead
 from busd.mail.simulated import SimulatedDisk
 from busd.testing import FakeClock, MemoryBus
 from busd.wire.connection import WireLimits
@@ -112,8 +113,12 @@ class MailWorld:
         while self.store.waiting:
             self.sync()
             self.deliver()
-        boxes = self.bus.mailboxes.boxes.values()
-        self.ledger.check_dead({number for box in boxes for number in box.in_flight})
+        mailboxes = self.bus.mailboxes
+        awaited = {number for box in mailboxes.boxes.values() for number in box.in_flight}
+        for operation, _ in mailboxes._in_vain:  # what the disk has failed, until the next sweep
+            if isinstance(operation, DropDead):
+                awaited.update(operation.ids or ())
+        self.ledger.check_dead(awaited)
 
     def look(self, *, is_torn: bool = False) -> None:
         tables = self.disk.engine.tables
