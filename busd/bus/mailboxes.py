@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from heapq import heapify, heappop, heappush
-from itertools import count, islice
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -32,14 +30,13 @@ from busd.bus.mail import (
 )
 from busd.bus.mail_attempt import QueuedMail
 from busd.bus.mail_policy import MailPolicy, MailSettings, mail_of
+from busd.bus.mail_rounds import EXPIRED_REASON, Rounds
 from busd.bus.mail_senders import SavedOutcome, Senders, Waiter, fault_of
 from busd.bus.mail_shares import WriteShares
 from busd.bus.mail_state import MailState
 from busd.bus.mail_store import (
     DropDead,
-    Expire,
     Finish,
-    ForgetKeys,
     Keep,
     Known,
     ListDead,
@@ -61,15 +58,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("busd.bus")
 
-_IDLE_SECONDS = 10.0  # after which an empty mailbox is released
-_EXPIRY_SECONDS = 1.0
-_EXPIRED_AT_ONCE = 200
-_KEYS_SECONDS = 60.0
-_REFRESH_SECONDS = 600.0
 _SURVEYED_AT_ONCE = 50_000  # before anybody is connected
-_MAX_UNWRITTEN = 2_000  # operations, beyond which no more mailboxes are looked at
-_SPARE_TIMERS = 1_000
-_SLICE = 500  # mailboxes or peers looked at per turn of the loop
 MAIL_EVENTS = (
     "kept",
     "refused_to_keep",
@@ -83,7 +72,6 @@ MAIL_EVENTS = (
     "revived",
 )
 _SLACK_SECONDS = 0.5  # beyond the time-out, so that the time-out of an attempt is told first
-_EXPIRED_REASON = "not delivered within its time"
 
 
 class Nobody:
@@ -100,9 +88,6 @@ class Nobody:
     def answer_encoded(self, frame: bytes, /) -> None: ...
     def fail(self, request_id: RequestId, fault: RequestError, /) -> None: ...
     def charge(self) -> None: ...
-
-
-_EXPIRED = encode(SavedOutcome(MailState.EXPIRED, 0))
 
 
 class MailWatcher(Protocol):
@@ -141,18 +126,11 @@ class Mailboxes:
         self.counts: Counter[str] = Counter()  # for metrics
         self.watchers: list[MailWatcher] = []
         self.senders = Senders(bus, self.boxes, self.counts, self.is_deliverable)
-        self._timers: list[tuple[float, int, Mailbox]] = []
-        self._most_timers = _SPARE_TIMERS
-        self._numbers = count(1)
         self._shares = WriteShares()
-        self._was_failing = self._is_expiring = False
+        self._was_failing = False
         self._in_vain: list[tuple[Any, Callable[[Any], None]]] = []  # to be submitted again
-        self._joined: list[str] = []  # addresses that somebody begins to answer for
-        self._must_look = False  # for all mailboxes that somebody answers for
-        self._look: Iterator[None] | None = None
-        self._rounds = self._go_round()
-        self._left_of_slice = _SLICE
-        self._next_expiry = self._next_keys = self._next_refresh = 0.0
+        self.rounds = Rounds(self)
+        self.call_at = self.rounds.call_at
 
     def change(self, settings: MailSettings) -> None:
         """Apply settings; the limits of the store stay until a restart."""
@@ -188,8 +166,8 @@ class Mailboxes:
             if summary.count:
                 box = self._box(summary.address)
                 box.read_again()
-                self._attend(box)
-                self._let_rest(box)
+                self.attend(box)
+                self.let_rest(box)
         self._survey(outcome[-1].address, done)
 
     # What a message gets
@@ -237,7 +215,7 @@ class Mailboxes:
         allowance.unasked += request_id is UNSET
         self._shares.note(mail, 1)
         self._written[mail.address] += 1
-        self._divert(mail.address)
+        self.divert(mail.address)
         seconds = patience_seconds
         if seconds is None:
             seconds = self.bus.limits.ack_seconds
@@ -287,7 +265,7 @@ class Mailboxes:
             self._add(mail, waiter)
         if not self._written[mail.address]:
             del self._written[mail.address]
-        self._divert(mail.address)
+        self.divert(mail.address)
 
     def _add(self, mail: Mail, waiter: Waiter) -> None:
         """Deliver mail that was just kept."""
@@ -299,7 +277,7 @@ class Mailboxes:
             box.take(mail)
             if mail.id not in box.in_flight:
                 self.record(mail, "kept", "")
-            self._let_rest(box)
+            self.let_rest(box)
         else:
             self.dormant[mail.address] = None
             self.record(mail, "kept", "")
@@ -321,11 +299,11 @@ class Mailboxes:
             self.dormant.pop(address, None)
         return box
 
-    def _find_box(self, address: str) -> Mailbox | None:
+    def find_box(self, address: str) -> Mailbox | None:
         """Return the mailbox of an address that has mail, or had some a moment ago."""
         return self._box(address) if address in self.dormant else self.boxes.get(address)
 
-    def _let_rest(self, box: Mailbox) -> None:
+    def let_rest(self, box: Mailbox) -> None:
         """Leave a mailbox to the disk while nobody gets its mail."""
         is_here = self.boxes.get(box.address) is box
         if is_here and box.is_dispensable and not self.is_deliverable(box.address):
@@ -361,24 +339,11 @@ class Mailboxes:
     def retry_seconds(self, attempts: int) -> float:
         return self.policy.retry_seconds(attempts)
 
-    def call_at(self, when: float, box: Mailbox) -> None:
-        if len(self._timers) > self._most_timers:
-            self._forget_timers()
-        heappush(self._timers, (when, next(self._numbers), box))
-
-    def _forget_timers(self) -> None:
-        """Forget the timers of mail that is gone: it may have been put off for a month."""
-        here = {timer[2] for timer in self._timers if self.boxes.get(timer[2].address) is timer[2]}
-        times = {box: box.times for box in here}
-        self._timers = [timer for timer in self._timers if timer[0] in times.get(timer[2], ())]
-        heapify(self._timers)
-        self._most_timers = 2 * len(self._timers) + _SPARE_TIMERS
-
     def on_attempt_failed(self, item: QueuedMail, acks: list[AnyAck], seconds: float) -> None:
         """Answer those who cannot wait for the next attempt."""
         self.counts["retried"] += 1
         self.senders.after_attempt(item, acks, seconds)
-        self._divert(item.mail.address)
+        self.divert(item.mail.address)
 
     def on_ended(self, item: QueuedMail, acks: list[AnyAck], reason: str) -> None:
         """Delete mail that is done; make it a dead letter if no sender learns that it failed."""
@@ -394,7 +359,7 @@ class Mailboxes:
         item.box.remove(mail.id, outcome, reason if is_dead else None)
         if is_dead and not is_told:
             self._on_dead_letter(mail, reason)
-        self._divert(mail.address)
+        self.divert(mail.address)
 
     def on_removed(self, number: int) -> None:
         """Rely on the disk from now on."""
@@ -429,10 +394,10 @@ class Mailboxes:
         """
 
         def on_done(count: int) -> None:
-            self._divert(address)
+            self.divert(address)
             done(count)
 
-        if box := self._find_box(address):
+        if box := self.find_box(address):
             box.bury_all(reason, on_done)
         else:
             on_done(0)
@@ -446,7 +411,7 @@ class Mailboxes:
                 self.counts["revived"] += 1
                 self.record(mail, "kept", "retried by an operator")
                 self._box(mail.address).expect_more()
-                self._divert(mail.address)
+                self.divert(mail.address)
                 self._notify_if_absent(mail)
             done(outcome)
 
@@ -463,7 +428,7 @@ class Mailboxes:
         found = [each for each in (*self.boxes, *self.dormant) if each.startswith(prefix)]
         return list(filter(self.has_mail, found))
 
-    def _divert(self, address: str) -> None:
+    def divert(self, address: str) -> None:
         """Have later messages go behind those that wait or are being written, or directly."""
         box = self.boxes.get(address)
         is_behind = address in self._written or address in self.dormant
@@ -479,16 +444,14 @@ class Mailboxes:
         if self.policy.may_know(pattern):
             self.known.note(pattern, peer)
         if has_wildcard(pattern):
-            self._look_for_all()
+            self.rounds.look_for_all()
         elif pattern in self.boxes or pattern in self.dormant:
-            self._joined.append(pattern)
-            self.bus.wake()
+            self.rounds.look_at(pattern)
 
-    def _look_for_all(self) -> None:
-        # One look serves all patterns that came before it: a peer may have thousands.
-        if self.boxes or self.dormant:
-            self._must_look = True
-            self.bus.wake()
+    def attend(self, box: Mailbox) -> None:
+        """Deliver what can be delivered of a mailbox."""
+        box.pump()
+        self.divert(box.address)
 
     def on_unsubscribed(self, pattern: str, account: str) -> None:
         """Expect nobody to come back for a pattern; if others answer for it, it is noted again."""
@@ -497,14 +460,14 @@ class Mailboxes:
     def hold(self, address: str) -> None:
         """Hand over nothing to an address until it is let go; keep what comes."""
         self.held.add(address)
-        self._divert(address)
+        self.divert(address)
 
     def let_go(self, address: str) -> None:
         """Deliver to an address again."""
         self.held.discard(address)
-        if box := self._find_box(address):
+        if box := self.find_box(address):
             box.pump()
-        self._divert(address)
+        self.divert(address)
 
     @property
     def is_idle(self) -> bool:
@@ -513,120 +476,25 @@ class Mailboxes:
 
     def work(self) -> bool:
         """Deliver to those who joined, a slice at a time; return whether there is more to do."""
-        joined, self._joined = self._joined, []
-        for address in joined:
-            if box := self._find_box(address):
-                self._attend(box)
-        if self.store.waiting > _MAX_UNWRITTEN:
-            return False  # the next sweep goes on
-        if self._look is None and self._must_look:
-            self._must_look = False
-            self._look = self._attend_all()
-        if self._look is not None and next(self._look, self) is self:
-            self._look = None
-        return self._look is not None or self._must_look
-
-    def _attend_all(self) -> Iterator[None]:
-        for place, address in enumerate([*self.boxes, *self.dormant]):
-            box = self._find_box(address) if self.is_deliverable(address) else None
-            if box is not None and not box.is_empty:
-                self._attend(box)
-            if not (place + 1) % _SLICE:
-                yield
-
-    def _attend(self, box: Mailbox) -> None:
-        box.pump()
-        self._divert(box.address)
+        return self.rounds.work()
 
     def sweep(self) -> None:
         """Do what is due: time-outs, retries, expiry, and what the store could not write."""
-        now = self.bus.clock()
-        self.senders.sweep(now)
-        while self._timers and self._timers[0][0] <= now:
-            box = heappop(self._timers)[2]
-            if self.boxes.get(box.address) is box:
-                box.on_time()
-                self._divert(box.address)
+        self.senders.sweep(self.bus.clock())
         if self._in_vain:
             in_vain, self._in_vain = self._in_vain, []
             for operation, done in in_vain:
                 self.store.submit(operation, done)
-        if self._look is not None:
-            self.bus.wake()
         if self._was_failing and not self.store.is_failing:
-            self._look_for_all()  # nothing was handed over meanwhile
+            self.rounds.look_for_all()  # nothing was handed over meanwhile
             self._was_failing = False
-        if now >= self._next_expiry and not self._is_expiring:
-            self._next_expiry = now + _EXPIRY_SECONDS
-            self._expire()
-        if now >= self._next_keys:
-            self._next_keys = now + _KEYS_SECONDS
-            self.submit(ForgetKeys(self.wall_time() - self.settings.key_seconds), _ignore)
-        next(self._rounds)
-
-    def _go_round(self) -> Iterator[None]:
-        """Look at all mailboxes and peers again and again, a slice at each sweep."""
-        while True:
-            for box in list(self.boxes.values()):
-                if self._is_idle_for_long(box):
-                    box.release()
-                    del self.boxes[box.address]
-                if self._is_slice_over():
-                    yield
-            if self.bus.clock() >= self._next_refresh:
-                self._next_refresh = self.bus.clock() + _REFRESH_SECONDS
-                for peer in self.bus.remote_peers:
-                    yield from self._refresh_known(peer)
-            self._left_of_slice = _SLICE
-            yield
-
-    def _is_slice_over(self) -> bool:
-        self._left_of_slice -= 1
-        if self._left_of_slice > 0:
-            return False
-        self._left_of_slice = _SLICE
-        return True
-
-    def _is_idle_for_long(self, box: Mailbox) -> bool:
-        """Return whether a mailbox has been empty for a while."""
-        if self.boxes.get(box.address) is not box:
-            return False
-        self._divert(box.address)
-        self._let_rest(box)
-        now = self.bus.clock()
-        if not box.is_empty or box.promised:
-            box.idle_at = None
-        elif box.idle_at is None:
-            box.idle_at = now
-        is_here = box.address in self.boxes
-        return is_here and box.idle_at is not None and now - box.idle_at >= _IDLE_SECONDS
-
-    def _refresh_known(self, peer: Member) -> Iterator[None]:
-        """Record again what a peer answers for: a bus killed a month later shall still know it."""
-        for pattern in list(islice(peer.subscriptions, _SLICE)):
-            if pattern in peer.subscriptions and self.policy.may_know(pattern):
-                self.known.note(pattern, peer)
-            if self._is_slice_over():
-                yield
-
-    def _expire(self) -> None:
-        self._is_expiring = True
-        operation = Expire(self.wall_time(), _EXPIRED_AT_ONCE, _EXPIRED)
-        self.submit(operation, self._on_expired)
-
-    def _on_expired(self, outcome: list[Mail] | MailFailure) -> None:
-        self._is_expiring = False
-        if isinstance(outcome, MailFailure):
-            return
-        self.on_gone(outcome, "expired", _EXPIRED_REASON)
-        if len(outcome) == _EXPIRED_AT_ONCE and not self.bus.is_stopping:
-            self._expire()  # at once: a mailbox whose first mail has expired waits for this
+        self.rounds.sweep()
 
     def on_gone(self, gone: list[Mail], status: Literal["expired", "purged"], reason: str) -> None:
         """Forget mail that is no longer in its mailbox, and tell those who wait for it."""
         state = MailState(status)
         for mail in gone:
-            box = self._find_box(mail.address)
+            box = self.find_box(mail.address)
             if box is not None and box.is_removing(mail.id):
                 self._drop_dead(mail.id)  # it was done in time, and the disk did not know
                 continue
@@ -636,7 +504,7 @@ class Mailboxes:
                 for item in items:
                     item.enter(status)
                 box.look()
-                self._divert(mail.address)
+                self.divert(mail.address)
             self.record(mail, status, reason)
             is_told = self.senders.tell(mail.id, state, mail.attempts)
             if state is MailState.PURGED:
@@ -650,7 +518,7 @@ class Mailboxes:
     def _on_expired_letter(self, number: int, outcome: list[DeadLetter] | MailFailure) -> None:
         """Notify the watchers, with the payload that `Expire` leaves out."""
         if not isinstance(outcome, MailFailure) and outcome and outcome[0].mail.id == number:
-            self._on_dead_letter(outcome[0].mail, _EXPIRED_REASON)
+            self._on_dead_letter(outcome[0].mail, EXPIRED_REASON)
 
     def stop(self) -> None:
         """Answer everybody who still waits: what they sent is kept."""

@@ -191,7 +191,7 @@ def test_mail_that_expired_before_its_next_attempt_leaves_nothing_in_memory() ->
         if number % 500 == 499:
             disk_bus.advance(2.5)
     assert len(disk_bus.dead) == 1_500
-    assert len(disk_bus.bus.mailboxes._timers) < 1_000
+    assert len(disk_bus.bus.mailboxes.rounds._timers) < 1_000
 
 
 def test_retries_survive_a_restart(disk_bus: DiskBus) -> None:
