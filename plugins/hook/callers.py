@@ -77,7 +77,7 @@ class Callers:
         return caller
 
     def check_head(self, caller: Caller, headers: Mapping[str, str]) -> str:
-        """Check what can be checked without the body; return the id that was signed, or ""."""
+        """Check what needs no body; return the id that was signed, or "" for the right token."""
         kind, _, value = headers.get("authorization", "").partition(" ")
         if kind:
             if kind.lower() == "bearer" and caller.has_token(value.strip()):
@@ -92,11 +92,13 @@ class Callers:
         self._check_age(headers.get(TIMESTAMP, ""))
         return signed_id
 
-    def check_body(self, caller: Caller, headers: Mapping[str, str], body: bytes) -> None:
-        """Check the signature, if that is how the caller proves who it is; raise HookError."""
-        if "authorization" in headers:
+    def check_body(
+        self, caller: Caller, headers: Mapping[str, str], signed_id: str, body: bytes
+    ) -> None:
+        """Check the signature, unless `check_head` has accepted a token; raise HookError."""
+        if not signed_id:
             return
-        content = content_of(headers[ID], headers[TIMESTAMP], body)
+        content = content_of(signed_id, headers[TIMESTAMP], body)
         if not caller.has_signed(headers[SIGNATURE], content):
             words = "the signature is not that of this hook's secret for these headers and body"
             raise HookError(401, "bad_signature", words)

@@ -109,7 +109,7 @@ class Pages:
         signed_id = self._callers.check_head(caller, request.headers)
         key = _key_of(request, signed_id)
         body = await read_body(request, self._table.max_body_bytes, self._places)
-        self._callers.check_body(caller, request.headers, body)
+        self._callers.check_body(caller, request.headers, signed_id, body)
         chat_id = request.query_params.get("chat_id", "")
         posted = read_posted(request.headers.get("content-type", ""), body, chat_id)
         await self._check(posted, seconds)
@@ -124,7 +124,7 @@ class Pages:
             if signed_id and signed_id != request_id:
                 words = "to read an answer, sign its id as webhook-id, with an empty body"
                 raise HookError(401, "bad_signature", words)
-            self._callers.check_body(caller, request.headers, b"")
+            self._callers.check_body(caller, request.headers, signed_id, b"")
             seconds = self._seconds_of(request)
             kept = await self._exchange.find(caller, request_id)
             return await self._respond(request, kept, seconds)

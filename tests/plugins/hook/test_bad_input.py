@@ -64,6 +64,16 @@ async def test_a_wrong_signature_is_refused(hooks: Hooks) -> None:
         assert code_of(await hooks.post(BODY, headers=headers)) == (401, "bad_signature"), headers
 
 
+@pytest.mark.parametrize("shown", ["", "Bearer"])
+async def test_an_empty_authorization_proves_nothing(hooks: Hooks, shown: str) -> None:
+    wrong = signed(BODY, secret="another secret") | {"Authorization": shown}
+    response = await hooks.post(BODY, headers=wrong)
+    assert code_of(response) in ((401, "bad_signature"), (401, "bad_token"))
+    known = (await hooks.post({"text": "mine"})).json()["id"]
+    wrong = signed(b"", known, secret="another secret") | {"Authorization": shown}
+    assert (await hooks.get(known, headers=wrong)).status_code == 401
+
+
 async def test_one_of_several_signatures_is_enough(hooks: Hooks) -> None:
     right = signed(BODY)
     both = {**right, "webhook-signature": f"v1,eHg= {right['webhook-signature']}"}
