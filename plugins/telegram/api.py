@@ -47,7 +47,7 @@ class Session(AiohttpSession):
             raise Fault("unknown", "the response is too large")
         try:
             response = _decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             response = None
         if response is not None and response.ok and status < 300:
             return response.result

@@ -29,11 +29,10 @@ from busd_plugins.telegram.attachments import Attachments
 from busd_plugins.telegram.chats import Chats, turn_of
 from busd_plugins.telegram.faults import Fault
 from busd_plugins.telegram.prompts import Prompts
+from busd_plugins.telegram.raw import Raw, reduced
 
 log = logging.getLogger("busd.telegram")
 
-Raw = dict[str, Any]  # an update as Telegram sends it
-_KINDS = ("message", "edited_message", "callback_query")
 _MAX_QUOTED = 1_000
 _MAX_REFUSED = 10_000
 _REFUSED_SECONDS = 3_600.0  # between two notices to somebody who may not write
@@ -71,7 +70,7 @@ class Intake:
         """Process an update; return when it may be confirmed. Raise BusdError if the bus fails."""
         update_id = raw.get("update_id")
         try:
-            update = Update.model_validate(raw, context={"bot": self._api.bot})
+            update = Update.model_validate(reduced(raw), context={"bot": self._api.bot})
         except ValidationError as problem:
             [first, *_] = problem.errors(include_input=False, include_url=False)
             where = ".".join(str(each) for each in first["loc"])
@@ -87,6 +86,8 @@ class Intake:
         except Exception:
             # Nothing would come after it if it were not confirmed.
             log.exception("update %d is skipped: the bridge has failed", update.update_id)
+            if message := update.message:
+                await self._tell(message, "Your message could not be passed on.")
 
     async def _take(self, update: Update) -> None:
         if update.message is not None:

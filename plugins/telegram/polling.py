@@ -16,9 +16,10 @@ from aiogram.methods import DeleteWebhook, GetUpdates, GetWebhookInfo
 from busd import Bridge
 from busd_plugins.telegram.api import Api
 from busd_plugins.telegram.faults import Fault
-from busd_plugins.telegram.intake import Intake, Raw
+from busd_plugins.telegram.intake import Intake
 from busd_plugins.telegram.outage import Outage, Timing
-from busd_plugins.telegram.queues import Queues, id_of
+from busd_plugins.telegram.queues import Queues
+from busd_plugins.telegram.raw import Raw, id_of
 
 log = logging.getLogger("busd.telegram")
 

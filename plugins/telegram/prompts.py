@@ -86,7 +86,8 @@ class Prompts:
             is_multiple=prompt.input_type == "checkbox",
             asker=self._asker(live),
         )
-        self._store.put("question", name, question)  # its buttons may be pressed at once
+        if not self._store.put("question", name, question):  # its buttons may be pressed at once
+            return  # the reply of the prompt is posted as text
         prompt.external_id = await self._post(name, question)
         question.message_id = int(prompt.external_id)
         self._store.put("question", name, question)

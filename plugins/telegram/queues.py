@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from anyio.abc import TaskGroup
 
-from busd_plugins.telegram.intake import Intake, Raw
-
-log = logging.getLogger("busd.telegram")
+from busd_plugins.telegram.intake import Intake
+from busd_plugins.telegram.raw import Raw, chat_of
 
 
 class Queues:
@@ -43,23 +40,3 @@ class Queues:
             waiting.popleft()
             on_done()
         del self._chats[chat]
-
-
-def id_of(raw: Any) -> int | None:  # Any: nothing of what Telegram sends is checked yet
-    """Return the id of an update; None if it has none."""
-    update_id = raw.get("update_id") if isinstance(raw, dict) else None
-    if not isinstance(update_id, int):
-        log.warning("an update without an id is skipped")
-        return None
-    return update_id
-
-
-def chat_of(raw: Raw) -> str:
-    """Return what all updates of a chat have in common."""
-    for kind in ("message", "edited_message", "callback_query"):
-        said = raw.get(kind)
-        if isinstance(said, dict):
-            inner = said.get("message") if kind == "callback_query" else said
-            chat = inner.get("chat") if isinstance(inner, dict) else None
-            return str(chat.get("id")) if isinstance(chat, dict) else ""
-    return ""

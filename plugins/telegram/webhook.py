@@ -19,7 +19,8 @@ from busd_plugins.telegram.faults import Fault
 from busd_plugins.telegram.intake import Intake
 from busd_plugins.telegram.outage import Outage, Timing
 from busd_plugins.telegram.polling import ALLOWED
-from busd_plugins.telegram.queues import Queues, id_of
+from busd_plugins.telegram.queues import Queues
+from busd_plugins.telegram.raw import id_of
 
 _MAX_WAITING = 1_000
 _FULL_SECONDS = 5.0

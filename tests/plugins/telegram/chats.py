@@ -32,8 +32,8 @@ class Answer(msgspec.Struct):
 class Trouble(msgspec.Struct):
     """How a request fails: with an answer, or on the way.
 
-    `way` is "half" (of a response), "drop" (the connection), "hang", or "html" (of a proxy). The
-    request has its effect unless there is an `answer`.
+    `way` is "half" (of a response), "drop" (the connection), "hang", "html" (of a proxy), or "deep"
+    (JSON). The request has its effect unless there is an `answer`.
     """
 
     answer: Answer | None = None
@@ -49,6 +49,8 @@ class Trouble(msgspec.Struct):
             await asyncio.sleep(3_600)
         if self.way == "html":
             return web.Response(status=502, text="<html>Bad Gateway</html>")
+        if self.way == "deep":
+            return web.Response(body=b'{"ok":true,"result":' + b"[" * 100_000)
         if self.way in ("drop", "half"):
             assert request.transport is not None
             if self.way == "half":

@@ -41,6 +41,7 @@ async def reports(bridge: Bridge, state: BridgeState) -> None:
             "the connection to Telegram broke: ServerDisconnectedError",
         ),
         (Trouble(way="html"), "waiting", "HTTP status 502"),
+        (Trouble(way="deep"), "waiting", "the response is not complete"),
     ],
 )
 async def test_a_poll_that_fails_is_reported_and_tried_again(

@@ -99,6 +99,24 @@ async def test_an_unknown_kind_of_update_and_a_broken_one_are_skipped_and_logged
     assert "update 1001 is skipped: message." in caplog.text
 
 
+async def test_what_a_newer_telegram_adds_to_a_message_does_not_keep_it_from_the_agent(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd: dict[str, Any] = {
+        "forward_origin": {"type": "of tomorrow"},
+        "gift": 1,
+        "entities": [],
+        "quote": {},
+    }
+    async with rig.both() as (_, agent):
+        replied = {"message_id": 1, "date": 1, "chat": {"id": 7, "type": "private"}, "text": "so"}
+        rig.server.says("hello", **odd, reply_to_message=replied | odd)
+        [heard] = await agent.heard(1)
+    assert heard["text"] == "hello"
+    assert heard["metadata"]["telegram"]["reply_to"]["text"] == "so"
+    assert "skipped" not in caplog.text
+
+
 async def test_a_text_of_ten_megabytes_is_refused_and_the_user_is_told(rig: Rig) -> None:
     async with rig.both() as (_, agent):
         rig.server.says("x" * 10_000_000)
