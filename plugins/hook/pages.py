@@ -99,17 +99,23 @@ class Pages:
     async def post(self, request: Request) -> Response:
         """Take a message; wait for the answer if that is wished."""
         caller = self._callers.find(request.path_params["name"])
+        seconds = self._seconds_of(request)
+        signed_id = self._callers.check_head(caller, request.headers)
+        body = b""
+        if signed_id:
+            body = await read_body(request, self._table.max_body_bytes, self._places.unproved)
+            self._callers.check_body(caller, request.headers, signed_id, body)
         with self._places.take(caller.name):
-            seconds = self._seconds_of(request)
-            # Nothing of the body is held while the caller waits.
-            kept = await self._take(request, caller, seconds)
+            if not signed_id:
+                body = await read_body(request, self._table.max_body_bytes, self._places.proved)
+            kept = await self._take(request, caller, signed_id, body, seconds)
+            del body  # nothing of it is held while the caller waits
             return await self._respond(request, kept, seconds)
 
-    async def _take(self, request: Request, caller: Caller, seconds: float) -> Kept:
-        signed_id = self._callers.check_head(caller, request.headers)
+    async def _take(
+        self, request: Request, caller: Caller, signed_id: str, body: bytes, seconds: float
+    ) -> Kept:
         key = _key_of(request, signed_id)
-        body = await read_body(request, self._table.max_body_bytes, self._places)
-        self._callers.check_body(caller, request.headers, signed_id, body)
         chat_id = request.query_params.get("chat_id", "")
         posted = read_posted(request.headers.get("content-type", ""), body, chat_id)
         await self._check(posted, seconds)
@@ -119,12 +125,12 @@ class Pages:
         """Return what has become of a message."""
         caller = self._callers.find(request.path_params["name"])
         request_id = request.path_params["id"]
+        signed_id = self._callers.check_head(caller, request.headers)
+        if signed_id and signed_id != request_id:
+            words = "to read an answer, sign its id as webhook-id, with an empty body"
+            raise HookError(401, "bad_signature", words)
+        self._callers.check_body(caller, request.headers, signed_id, b"")
         with self._places.take(caller.name):
-            signed_id = self._callers.check_head(caller, request.headers)
-            if signed_id and signed_id != request_id:
-                words = "to read an answer, sign its id as webhook-id, with an empty body"
-                raise HookError(401, "bad_signature", words)
-            self._callers.check_body(caller, request.headers, signed_id, b"")
             seconds = self._seconds_of(request)
             kept = await self._exchange.find(caller, request_id)
             return await self._respond(request, kept, seconds)

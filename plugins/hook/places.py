@@ -1,10 +1,14 @@
-"""Places: how many requests may be under way, of one hook and in all."""
+"""Places: how many requests may be under way, of one hook and in all.
+
+Who has not proved yet who it is takes no place of a hook, and reads with others of its kind only.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from math import inf
 
 import anyio
 
@@ -12,7 +16,8 @@ from busd_plugins.hook.errors import HookError
 
 MAX_AT_ONCE, MAX_OF_A_HOOK = 512, 128
 MAX_BODIES = 64  # that are being read; others wait
-_BODY_SECONDS = 5.0
+_WAIT_SECONDS = 5.0
+_SLOW_SECONDS = 1.0  # a body gets so long while others wait
 
 
 class Places:
@@ -20,7 +25,8 @@ class Places:
 
     def __init__(self) -> None:
         self._taken: Counter[str] = Counter()
-        self._bodies = anyio.Semaphore(MAX_BODIES)
+        self.proved = BodyPlaces()
+        self.unproved = BodyPlaces()  # its signature can be checked only with its body
 
     @contextmanager
     def take(self, hook: str) -> Iterator[None]:
@@ -38,14 +44,37 @@ class Places:
             if not self._taken[hook]:
                 del self._taken[hook]
 
+
+class BodyPlaces:
+    """The places of requests whose bodies are read; who is slow leaves when others wait."""
+
+    def __init__(self) -> None:
+        self._free = anyio.Semaphore(MAX_BODIES)
+        self._reading: dict[anyio.CancelScope, float] = {}  # since when
+
     @asynccontextmanager
-    async def take_body(self) -> AsyncIterator[None]:
+    async def take(self) -> AsyncIterator[None]:
         """Wait for a place to read a body; raise HookError if that takes too long."""
-        with anyio.move_on_after(_BODY_SECONDS) as waiting:
-            await self._bodies.acquire()
+        with anyio.move_on_after(_WAIT_SECONDS) as waiting:
+            await self._acquire()
         if waiting.cancelled_caught:
             raise HookError(503, "busy", "too many requests are being read", retry_seconds=1)
+        now = anyio.current_time()
+        is_awaited = self._free.statistics().tasks_waiting > 0
+        with anyio.CancelScope(deadline=now + (_SLOW_SECONDS if is_awaited else inf)) as reading:
+            self._reading[reading] = now
+            try:
+                yield
+            finally:
+                del self._reading[reading]
+                self._free.release()
+        if reading.cancelled_caught:
+            raise HookError(503, "busy", "the body came too slowly", retry_seconds=1)
+
+    async def _acquire(self) -> None:
         try:
-            yield
-        finally:
-            self._bodies.release()
+            self._free.acquire_nowait()
+        except anyio.WouldBlock:
+            for reading, since in self._reading.items():
+                reading.deadline = min(reading.deadline, since + _SLOW_SECONDS)
+            await self._free.acquire()

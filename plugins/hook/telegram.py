@@ -84,9 +84,9 @@ class Updates:
     async def post(self, request: Request) -> Response:
         """Take an update; answer 200 only when the bus has it."""
         try:
+            self._check(request)
             with self._places.take("telegram"):
-                self._check(request)
-                body = await read_body(request, MAX_BODY_BYTES, self._places)
+                body = await read_body(request, MAX_BODY_BYTES, self._places.proved)
                 await self._pass_on(body)
         except HookError as refusal:
             log.warning("an update of Telegram is refused: %s", refusal)

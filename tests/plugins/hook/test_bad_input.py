@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from contextlib import AsyncExitStack
 from uuid import uuid4
 
 import anyio
@@ -230,6 +231,21 @@ async def test_too_many_requests_of_a_hook_are_refused_and_others_are_not(hooks:
     assert found == [(429, "too_many_requests")] * 12
     other = await hooks.post({"text": "hi"}, hook="shop", token=OTHER_TOKEN, wait=20)
     assert other.status_code == 200
+
+
+async def test_who_cannot_sign_keeps_nobody_out_by_sending_slowly(hooks: Hooks) -> None:
+    shown = signed(BODY, secret="another secret") | {"Host": hooks.place.host}
+    shown |= {"Content-Length": "1000"}
+    head = "".join(f"{name}: {value}\r\n" for name, value in shown.items())
+    begun = f"POST /hook/ci HTTP/1.1\r\n{head}\r\n{{".encode()
+    async with AsyncExitStack() as opened:
+        for _ in range(150):
+            stream = await opened.enter_async_context(
+                await anyio.connect_tcp("127.0.0.1", hooks.place.port)
+            )
+            await stream.send(begun)
+        assert (await hooks.post(BODY)).status_code == 202
+        assert (await hooks.post(BODY, headers=signed(BODY))).status_code == 202
 
 
 async def test_who_goes_away_leaves_nothing_behind(hooks: Hooks) -> None:
