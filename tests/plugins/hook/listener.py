@@ -46,8 +46,10 @@ class Listener:
     def url(self, path: str = "/answers") -> str:
         return f"http://127.0.0.1:{self.port}{path}"
 
-    async def until(self, condition: Callable[[], object]) -> None:
-        with anyio.fail_after(PATIENCE_SECONDS):
+    async def until(
+        self, condition: Callable[[], object], seconds: float = PATIENCE_SECONDS
+    ) -> None:
+        with anyio.fail_after(seconds):
             while not condition():
                 await anyio.sleep(0.01)
 

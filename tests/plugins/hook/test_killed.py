@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from uuid import uuid4
 
 import anyio
-import httpx
 import pytest
 
 from tests.daemons import PATIENCE_SECONDS
 from tests.gateway.e2e.place import Victim
-from tests.plugins.hook.listener import Listener, open_listener
+from tests.plugins.hook.kills import kill, post, rehearse
+from tests.plugins.hook.listener import open_listener
 from tests.plugins.hook.place import Hooks, open_hooks
 
 pytestmark = pytest.mark.anyio
@@ -23,26 +23,6 @@ def hooks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hooks]:
         tmp_path_factory.mktemp("hooks"), allow_private_callbacks=True, wait_seconds=20.0
     ) as opened:
         yield opened
-
-
-async def kill(hooks: Hooks, victim: Victim) -> None:
-    await (hooks.place.kill_gateway() if victim == "gateway" else hooks.place.kill_bus())
-
-
-async def post(hooks: Hooks, listener: Listener, text: str, chat_id: str) -> None:
-    """Post as a careful program does: with a key, until the message is accepted."""
-    key = uuid4().hex
-    body = {"chat_id": chat_id, "text": text, "callback_url": listener.url()}
-    with anyio.fail_after(PATIENCE_SECONDS):
-        while True:
-            try:
-                response = await hooks.post(body, key=key)
-                if response.status_code in (200, 202):
-                    return
-                assert response.status_code == 503, response.text
-            except httpx.TransportError:
-                pass  # the gateway is just killed
-            await anyio.sleep(0.1)
 
 
 @pytest.mark.parametrize("victim", ["gateway", "bus"])
@@ -77,7 +57,7 @@ async def test_who_waits_is_answered_once_also_if_it_is_killed(
 async def test_a_callback_under_way_is_repeated_with_a_flag(hooks: Hooks, victim: Victim) -> None:
     async with open_listener() as listener:
         listener.faults = ["hang"]
-        await post(hooks, listener, "hello", uuid4().hex)
+        await post(hooks, listener, "hello", uuid4().hex, PATIENCE_SECONDS)
         await listener.until(lambda: listener.got)
         await kill(hooks, victim)
         listener.release.set()
@@ -87,31 +67,7 @@ async def test_a_callback_under_way_is_repeated_with_a_flag(hooks: Hooks, victim
 
 
 async def test_many_kills_lose_no_answer_and_double_none_without_a_flag(hooks: Hooks) -> None:
-    chats, count = ("a", "b", "c"), 8
-    victims: tuple[Victim, ...] = ("gateway", "bus", "gateway")
-    async with open_listener() as listener:
-        listener.faults = [503, 200, "cut", 200, 500, "drop"]
-
-        async def converse(chat: str) -> None:
-            for number in range(count):
-                await post(hooks, listener, f"{chat}{number}", f"many-{chat}")
-
-        def seen() -> set[str]:
-            return set(listener.texts())
-
-        with anyio.fail_after(4 * PATIENCE_SECONDS):
-            async with anyio.create_task_group() as tasks:
-                for chat in chats:
-                    tasks.start_soon(converse, chat)
-                for number, victim in enumerate(victims, 1):
-                    goal = number * len(chats) * count // (len(victims) + 2)
-                    await listener.until(lambda goal=goal: len(seen()) >= goal)  # type: ignore[misc]  # mypy cannot infer the lambda
-                    await kill(hooks, victim)
-            expected = {f"{chat}{number}" for chat in chats for number in range(count)}
-            await listener.until(lambda: expected <= seen())
-        assert seen() == expected
-        known: set[str] = set()
-        for got in listener.accepted:
-            assert got.json["is_repeat"] or got.headers["webhook-id"] not in known
-            known.add(got.headers["webhook-id"])
-        assert len(known) == len(expected)  # no answer has two ids
+    killed, _ = await rehearse(
+        hooks, chats=3, messages=24, kills=4, patience_seconds=4 * PATIENCE_SECONDS
+    )
+    assert killed == {"gateway": 2, "worker": 1, "bus": 1}

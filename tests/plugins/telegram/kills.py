@@ -61,7 +61,8 @@ class Chaos:
             self._write((number + 1) * self._messages // (kills + 1))
             goal = number * self._messages // (kills + 1)
             self._until(partial(self._has_answered, goal), patience_seconds)
-            self._kill(KINDS[number % len(KINDS)], self._chats[number % len(self._chats)])
+            kind, chat = KINDS[number % len(KINDS)], self._chats[number % len(self._chats)]
+            self._until(partial(self._kill, kind, chat), patience_seconds)
         self._write(self._messages)
         self._until(partial(self._has_answered, self._messages), patience_seconds)
 
@@ -86,18 +87,22 @@ class Chaos:
     def _report(self) -> str:
         return f"{self._asked} asked, {self._answered()} answered, killed {dict(self.killed)}"
 
-    def _kill(self, kind: str, chat: int) -> None:
+    def _kill(self, kind: str, chat: int) -> bool:
+        """Kill a process; return False if there is none of that kind now."""
         if kind == "bus":
             self._daemon.process.kill()
             self._daemon.wait()
             self._daemon.start_again("uvloop", self._settings)
-            self.killed[kind] += 1
-        elif pid := self._pid(kind, chat):
+        else:
+            pid = self._pid(kind, chat)
+            if not pid:
+                return False
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
-                return  # the bus has just restarted it
-            self.killed[kind] += 1
+                return False  # the bus is just restarting it
+        self.killed[kind] += 1
+        return True
 
     def _pid(self, kind: str, chat: int) -> int:
         try:
