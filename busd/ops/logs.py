@@ -44,6 +44,7 @@ def set_up_logs(level: str) -> None:
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(handlers=[_FromLibraries()], level=logging.WARNING, force=True)
+    logging.getLogger("busd").setLevel(level.upper())  # the bridge kit and the client log so
 
 
 class _FromLibraries(logging.Handler):
@@ -51,13 +52,13 @@ class _FromLibraries(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         log = structlog.get_logger("busd.library")
-        say = log.error if record.levelno >= logging.ERROR else log.warning
-        say(
-            "library.warned",
-            library=record.name,
-            reason=record.getMessage(),
-            exc_info=record.exc_info,
-        )
+        about = {"library": record.name, "reason": record.getMessage()}
+        if record.levelno >= logging.ERROR:
+            log.error("library.warned", **about, exc_info=record.exc_info)
+        elif record.levelno >= logging.WARNING:
+            log.warning("library.warned", **about, exc_info=record.exc_info)
+        else:
+            log.info("library.reported", **about)
 
 
 class _Tolerant:

@@ -104,6 +104,21 @@ def test_what_a_library_logs_has_the_form_of_a_log_line() -> None:
     assert said[0]["reason"] == "socket.send() raised exception."
 
 
+@pytest.mark.parametrize(("level", "count"), [("info", 1), ("warning", 0)])
+def test_what_a_part_of_busd_reports_is_logged_and_what_a_library_reports_is_not(
+    level: str, count: int
+) -> None:
+    program = (
+        f"import logging; from busd.ops.logs import set_up_logs; set_up_logs({level!r});"
+        "[logging.getLogger(name).info('connected') for name in ('busd.bridge', 'asyncio')]"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, timeout=PATIENCE_SECONDS, check=True
+    )
+    said = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [each["library"] for each in said] == ["busd.bridge"] * count
+
+
 @pytest.mark.parametrize("value", ["'\\ud800'", "2**70", "b'\\xff'", "float('nan')", "object()"])
 def test_a_value_that_json_has_no_word_for_is_logged_all_the_same(value: str) -> None:
     program = (
