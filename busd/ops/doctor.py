@@ -39,7 +39,8 @@ def examine(layout: Layout, config: Path | None, given: str | None) -> Iterator[
     """Check everything; `given` is the address of the bus, if one was specified."""
     yield Finding("busd", "ok", f"version {__version__}")
     settings, doubts = default_settings(), list[Finding]()
-    path = config or layout.config
+    named = os.environ.get("BUSD_CONFIG")
+    path = config or (Path(named) if named else layout.config)
     try:
         yield from check_config(layout, path)
         settings = load_settings(str(path) if path.exists() else None, {})

@@ -76,6 +76,16 @@ def test_a_wrong_setting_is_named(layout: Layout) -> None:
     assert f"→ edit {layout.config}\n" in done.stdout
 
 
+def test_the_file_that_a_variable_names_is_checked(
+    layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "named.toml"
+    file.write_text("policy = 'open'\n")
+    monkeypatch.setenv("BUSD_CONFIG", str(file))
+    said = [each.says for each in checks.examine(layout, None, None)]
+    assert f"{file} is valid" in said
+
+
 def test_settings_that_others_can_change_are_a_problem(layout: Layout) -> None:
     install(layout, ["/bin/busd"])
     path = layout.config
