@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 KEPT = "kept: the agent is starting; the answer comes later"
 NOT_ANSWERED = "kept: the agent has not accepted it yet; the answer comes later"
 _RETRY_SECONDS = 1.0
+_BEHIND_SECONDS = 1.0  # to wait for a worker that has not accepted earlier messages either
 
 
 class Forwarded:
@@ -34,6 +35,9 @@ class Forwarded:
         self._ctx = ctx
         agent.unsettled += 1
         patience = agent.registry.patience_seconds
+        if agent.is_present and agent.has_mail:
+            # Bridges send the messages of a chat one after the other, and all chats would wait.
+            patience = min(patience, _BEHIND_SECONDS)
         self._sent = ctx.forward(agent.client_id, durable=True, patience_seconds=patience)
 
     def __await__(self) -> Generator[Any, Any, Ack]:

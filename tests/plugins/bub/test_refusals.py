@@ -14,10 +14,10 @@ import pytest
 
 from busd import Ack, CallRefused, Client
 from busd_plugins.bub.chats import Chat
-from busd_plugins.bub.forwarded import KEPT
+from busd_plugins.bub.forwarded import KEPT, NOT_ANSWERED
 from tests.bus.access.guarded import new_token, open_guarded
 from tests.conftest import DaemonWith
-from tests.daemons import Loop, open_daemon
+from tests.daemons import PATIENCE_SECONDS, Loop, open_daemon
 from tests.plugins.bub.bridges import Bridge, light_workers, open_bridge
 
 pytestmark = pytest.mark.anyio
@@ -174,6 +174,22 @@ async def test_a_start_that_takes_longer_than_a_request_may_is_said_in_time(loop
             ack = await bridge.route("1", "hello")
             assert (ack.success, ack.read()["content"]["message"]) == (True, KEPT)
             assert (await bridge.agent())["waiting"] == 1
+
+
+async def test_who_writes_to_a_worker_that_is_behind_soon_hears_that_it_is_kept(loop: Loop) -> None:
+    """A bridge sends those of a chat one by one, and confirms them in order for all chats."""
+    with open_daemon(loop, light_workers()) as daemon:
+        async with open_bridge(daemon) as bridge, anyio.create_task_group() as tasks:
+            await bridge.route("1", "hello")
+            tasks.start_soon(bridge.route, "1", "wait", "m1")
+            with anyio.fail_after(PATIENCE_SECONDS):
+                while not (await bridge.agent())["waiting"]:
+                    await anyio.sleep(0.01)  # nobody reports that it is handed over
+            begun = anyio.current_time()
+            ack = await bridge.route("1", "wait", "m2")
+            assert (ack.success, ack.read()["content"]["message"]) == (True, NOT_ANSWERED)
+            assert anyio.current_time() - begun < 10
+            tasks.cancel_scope.cancel()
 
 
 async def test_more_messages_than_may_wait_are_refused_for_now(loop: Loop) -> None:
