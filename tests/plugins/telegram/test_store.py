@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from busd import ConfigError
-from busd_plugins.telegram import store
 from busd_plugins.telegram.store import Store
 from busd_plugins.telegram.telegram import STORE_FILE
 from tests.plugins.telegram.rig import Rig
@@ -20,7 +19,7 @@ GROUP = -100
 async def test_while_the_disk_is_full_no_message_is_lost_and_questions_have_no_buttons(
     rig: Rig, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "_SCHEMA", f"{store._SCHEMA} PRAGMA query_only = ON;")
+    monkeypatch.setattr(Store, "prepare", lambda _, db: db.execute("PRAGMA query_only = ON"))
     rig.server.add_chat(GROUP, "supergroup")
     async with rig.both(groups="all") as (_, agent):
         rig.server.says("hello", chat=GROUP)
@@ -67,5 +66,5 @@ def test_a_link_or_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "folder").mkdir()
     for name in ("link", "folder"):
-        with pytest.raises(ConfigError, match=f"cannot use .*{name}"):
+        with pytest.raises(ConfigError, match=f"cannot open .*{name}: it is "):
             Store(tmp_path / name)
