@@ -21,7 +21,7 @@ use_folders([bundled_folder()])  # `from busd_plugins.bub…` works in tests as 
 LOOPS = ("uvloop", "trio")
 # Applications only use the bus, and most of their tests start processes. So each of these tests
 # runs on one loop, half of them on either; with `--every-loop` they run on both.
-APPLICATIONS = "tests/plugins/"
+APPLICATIONS = ("tests/plugin/", "tests/plugins/", "tests/reference/")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
