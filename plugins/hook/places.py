@@ -17,7 +17,8 @@ from busd_plugins.hook.errors import HookError
 MAX_AT_ONCE, MAX_OF_A_HOOK = 512, 128
 MAX_BODIES = 64  # that are being read; others wait
 _WAIT_SECONDS = 5.0
-_SLOW_SECONDS = 1.0  # a body gets so long while others wait
+# A body gets so long while others wait: a caller who is known may be slow because we are.
+_PROVED_SECONDS, _UNPROVED_SECONDS = 4.0, 1.0
 
 
 class Places:
@@ -25,8 +26,10 @@ class Places:
 
     def __init__(self) -> None:
         self._taken: Counter[str] = Counter()
-        self.proved = BodyPlaces()
-        self.unproved = BodyPlaces()  # its signature can be checked only with its body
+        self.proved = BodyPlaces(_PROVED_SECONDS)
+        self.unproved = BodyPlaces(
+            _UNPROVED_SECONDS
+        )  # its signature can be checked only with its body
 
     @contextmanager
     def take(self, hook: str) -> Iterator[None]:
@@ -48,7 +51,8 @@ class Places:
 class BodyPlaces:
     """The places of requests whose bodies are read; who is slow leaves when others wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, slow_seconds: float) -> None:
+        self._slow_seconds = slow_seconds
         self._free = anyio.Semaphore(MAX_BODIES)
         self._reading: dict[anyio.CancelScope, float] = {}  # since when
 
@@ -61,7 +65,9 @@ class BodyPlaces:
             raise HookError(503, "busy", "too many requests are being read", retry_seconds=1)
         now = anyio.current_time()
         is_awaited = self._free.statistics().tasks_waiting > 0
-        with anyio.CancelScope(deadline=now + (_SLOW_SECONDS if is_awaited else inf)) as reading:
+        with anyio.CancelScope(
+            deadline=now + (self._slow_seconds if is_awaited else inf)
+        ) as reading:
             self._reading[reading] = now
             try:
                 yield
@@ -76,5 +82,5 @@ class BodyPlaces:
             self._free.acquire_nowait()
         except anyio.WouldBlock:
             for reading, since in self._reading.items():
-                reading.deadline = min(reading.deadline, since + _SLOW_SECONDS)
+                reading.deadline = min(reading.deadline, since + self._slow_seconds)
             await self._free.acquire()
