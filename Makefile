@@ -13,8 +13,8 @@ $(shell rm -rf $(VENV))
 endif
 endif
 endif
-# Tests wait a lot: three times as many run at once as there are cores.
-TESTS_AT_ONCE ?= $(shell echo $$((3 * $$(nproc))))
+# Tests wait a lot: more run at once than there are cores.
+TESTS_AT_ONCE ?= $(shell echo $$((5 * $$(nproc) / 2)))
 # They start very many processes: Python shall keep what it compiled, whatever the host prefers.
 test: export PYTHONDONTWRITEBYTECODE =
 

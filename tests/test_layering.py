@@ -7,6 +7,7 @@ import importlib
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -64,9 +65,13 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
 
 
-def imported(path: Path) -> Iterator[tuple[int, str, bool]]:
+@cache
+def imported(path: Path) -> list[tuple[int, str, bool]]:
     """Return each import of a module: line, what, and whether it happens when it is imported."""
-    tree = ast.parse(path.read_text())
+    return list(find_imports(path, ast.parse(path.read_text())))
+
+
+def find_imports(path: Path, tree: ast.Module) -> Iterator[tuple[int, str, bool]]:
     within = {
         id(inner)
         for outer in ast.walk(tree)

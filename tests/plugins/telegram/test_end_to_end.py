@@ -134,7 +134,7 @@ def test_kills_of_bridge_bus_and_worker_lose_nothing_and_double_nothing_without_
 ) -> None:
     (tmp_path / "bus").mkdir()
     killed, _ = rehearse(
-        tmp_path, chats=3, messages=30, kills=6, patience_seconds=4 * PATIENCE_SECONDS
+        tmp_path, chats=6, messages=30, kills=6, patience_seconds=4 * PATIENCE_SECONDS
     )
     assert killed == {"bridge": 2, "bus": 2, "worker": 2}
 
