@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from busd import Refuse
+from busd import ConfigError, Refuse
 from busd.database import DatabaseFile, Layout
 
 log = logging.getLogger("busd.discord")
@@ -82,7 +82,7 @@ class Record(DatabaseFile):
             self._writes += 1
             if self._writes % _TRIM_EVERY == 0:
                 self._trim()
-        except sqlite3.OperationalError as problem:
+        except (sqlite3.OperationalError, OSError, ConfigError) as problem:
             log.warning("%s cannot be written: %s", self.path, problem)
             return False
         return True

@@ -27,9 +27,8 @@ class Places:
     def __init__(self) -> None:
         self._taken: Counter[str] = Counter()
         self.proved = BodyPlaces(_PROVED_SECONDS)
-        self.unproved = BodyPlaces(
-            _UNPROVED_SECONDS
-        )  # its signature can be checked only with its body
+        # Of those whose signature can be checked only with its body.
+        self.unproved = BodyPlaces(_UNPROVED_SECONDS)
 
     @contextmanager
     def take(self, hook: str) -> Iterator[None]:

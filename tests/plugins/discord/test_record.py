@@ -69,3 +69,15 @@ def test_a_full_disk_stops_nothing_but_buttons(tmp_path: Path) -> None:
         with pytest.raises(Refuse, match="cannot be recorded"):
             record.ask("d", question)
         assert record.open_question("d") is None
+
+
+def test_a_file_that_is_gone_and_cannot_be_made_again_stops_nothing_but_buttons(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(Record(tmp_path)) as record:
+        (tmp_path / "discord.db").unlink()
+        (tmp_path / "discord.db").mkdir()
+        record.advance(1, 2, is_direct=True)
+        with pytest.raises(Refuse, match="cannot be recorded"):
+            record.ask("d", Question("1", "p", "Go on?", ("yes",), ("yes",), "t"))
+    assert "cannot be written: " in caplog.text
